@@ -31,7 +31,9 @@ FARTHEST = 20  # rows that a terminal shows
 GREY = "dim"  # values within the noise
 
 
-def read_moments(release: Path, key: str | None, profile: Path | None) -> Moments:
+def read_moments(
+    release: Path, key: str | None, profile: Path | None, two_valued: Sequence[str] = ()
+) -> Moments:
     """Return the moments of a release on disk, after a check of its signature if a key is available."""
     data = read(release)
     content, why = load_unsigned(data), "has no signature"
@@ -42,7 +44,7 @@ def read_moments(release: Path, key: str | None, profile: Path | None) -> Moment
         why = "" if check_signer(signed, key, profile) else "is signed by an unknown key"
     if why:
         errors.print(f"warning: {release} {why}", style="yellow", markup=False, soft_wrap=True)
-    return Moments.of(content)
+    return Moments.of(content, two_valued=two_valued)
 
 
 def read_rows(path: Path, names: Sequence[str]) -> FloatArray:
@@ -67,6 +69,7 @@ def show(answer: Any) -> None:
     title, table.title = table.title, None  # a title would be wrapped to the width of its table
     console.print(title, soft_wrap=True)
     console.print(table)
+    console.print(answer.intervals.sentence)
     for note in answer.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from eigenveil.algorithms.shared.stated_error import typical_sine
+from eigenveil.derived.clipping import IntervalTrust
 from eigenveil.derived.covariance import LEVEL, IntervalEstimate, NoisedCovariance, ScaledCovariance, Units
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
@@ -32,6 +33,7 @@ class Components(PlainResult):
     variances: IntervalEstimate
     ratio: FloatArray
     sine: float
+    intervals: IntervalTrust
     notes: tuple[str, ...]
 
 
@@ -42,6 +44,7 @@ class Angles(PlainResult):
 
     degrees: FloatArray
     noise_degrees: float
+    intervals: IntervalTrust
     notes: tuple[str, ...]
 
 
@@ -63,6 +66,7 @@ def pca(matrix: NoisedCovariance, k: int, units: Units, level: float) -> Compone
         variances=IntervalEstimate(values=variances, errors=variance_error, level=level, least=0.0),
         ratio=variances / max(float(values.sum()), float(variances.sum()), 1e-300),
         sine=sine,
+        intervals=matrix.intervals,
         notes=((NOISY_DIRECTIONS.format(sine=sine),) if sine > USABLE else ()) + matrix.notes(),
     )
 
@@ -77,12 +81,15 @@ def _noisy_axis(
     set to it."""
     axis = vectors[:, i]
     derivatives = scaled.derivatives(vectors.T, np.broadcast_to(axis, vectors.shape))
-    moved = scaled.matrix.errors(derivatives)
+    moved, known = (
+        one.errors(derivatives) for one in (scaled.matrix.noise_only, replace(scaled.matrix, loss=None))
+    )
     gaps = values[i] - values
-    gaps = np.where(gaps < 0, -1.0, 1.0) * np.maximum(np.abs(gaps), moved)
-    tilt_angles, inverse = moved / gaps, 1 / gaps
-    direct_error, tilt_angles[i], inverse[i] = moved[i], 0.0, 0.0
-    repulsion = float((moved * tilt_angles).sum())
+    gaps = np.where(gaps < 0, -1.0, 1.0) * np.maximum(np.abs(gaps), known)
+    direct_error = float(scaled.matrix.errors(derivatives[i]))
+    inverse = 1 / gaps
+    inverse[i] = 0.0
+    tilt_angles, repulsion = known * inverse, float((moved**2 * inverse).sum())
     axis_derivatives = np.tensordot(vectors * inverse, derivatives, axes=1)
     variance, error = max(float(values[i]) - repulsion, 0.0), math.hypot(direct_error, repulsion)
     return variance, error, scaled.matrix.errors(axis_derivatives), np.abs(tilt_angles)
@@ -106,4 +113,10 @@ def subspace_angle(one: NoisedCovariance, other: NoisedCovariance, k: int, units
     notes = tuple(dict.fromkeys((*left.notes, *right.notes)))
     if degrees[0] <= noise_angle:
         notes = ("the two differ by no more than noise alone explains", *notes)
-    return Angles(degrees=degrees, noise_degrees=noise_angle, notes=notes)
+    unknown = IntervalTrust.UNKNOWN in (left.intervals, right.intervals)
+    return Angles(
+        degrees=degrees,
+        noise_degrees=noise_angle,
+        intervals=IntervalTrust.UNKNOWN if unknown else IntervalTrust.TRUSTED,
+        notes=notes,
+    )

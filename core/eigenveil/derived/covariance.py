@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.derived.clipping import MOST_LOSS, NOT_STATED, ColumnLoss, IntervalTrust
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, single_blas_thread
 from eigenveil.protocol.estimate import MatrixNoise, PlainResult
+from eigenveil.study.scaling import named
 
 LEVEL = 0.95
 MOSTLY_NOISE = 0.5  # share of an answer's numbers that may be noise alone before a note says so
@@ -30,7 +32,9 @@ class IntervalEstimate(PlainResult):
 
     Intervals are limited to `least` and `most`, the range of possible answers.
 
-    Shape: values and errors have the same shape.
+    `noise`, if given, are the errors without what clipping may have removed unseen.
+
+    Shape: values, errors and noise have the same shape.
     Raises RequestError: code `bad-argument`, the level is not between 0 and 1."""
 
     values: FloatArray
@@ -38,6 +42,7 @@ class IntervalEstimate(PlainResult):
     level: float = LEVEL
     least: float = -math.inf
     most: float = math.inf
+    noise: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
@@ -62,7 +67,9 @@ class IntervalEstimate(PlainResult):
 
     @property
     def is_noise(self) -> NDArray[np.bool_]:
-        """True where noise alone explains the value: 0 is in the interval. Boolean, of the same shape."""
+        """True where noise alone explains the value: 0 is in its interval. Boolean, of the same shape."""
+        if self.noise is not None:
+            return replace(self, errors=self.noise, noise=None).is_noise
         return np.asarray((self.low <= 0) & (self.high >= 0))
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,8 +90,9 @@ def noise_note(name: str, numbers: IntervalEstimate, long_interval: float) -> tu
 
 
 # Clipping bias of an entry, as a multiple of the lost share, relative to its columns' spread: 0.2 to 0.7 on
-# clinical tables. It is an assumption, and notes say so if less than LEAST_RETAINED of the norm was retained.
-CLIPPING_BIAS, LEAST_RETAINED = 0.5, 0.9995
+# clinical tables, up to 1.8 on tables of columns with few ones. It is an assumption, and notes say so if less
+# than LEAST_RETAINED of the norm was retained.
+CLIPPING_BIAS, LEAST_RETAINED = 1.0, 0.9995
 DOMINATED = 3.0  # a variance below so many sds of its noise may be noise alone
 
 
@@ -93,7 +101,8 @@ class NoisedCovariance:
     """Noised covariance of columns, with its error model.
 
     `records` is the noised count. `mean_noise_variance` is the variance of the mean's noise in each column,
-    in the units of `values`. `repaired` is the increase of the least variance by `positive_definite`.
+    in the units of `values`. `loss` is what clipping may have removed; None if the release does not state it.
+    `repaired` is the increase of the least variance by `positive_definite`.
 
     Shape: values (m, m), the noised covariance of `columns` divided by `scale`; scale and mean (m,) in the
     columns' own units; divided (m,), the additional divisors of the release."""
@@ -106,14 +115,13 @@ class NoisedCovariance:
     noise: MatrixNoise
     mean_noise_variance: float
     divided: FloatArray
+    loss: ColumnLoss | None
     repaired: float = 0.0
 
     def of(self, names: Sequence[str]) -> NoisedCovariance:
         """Return the covariance of these columns, in this order. Raises RequestError: a name is unknown or
         repeated."""
-        at = [self._column_index(name) for name in names]
-        if len(set(at)) < len(at):
-            raise RequestError(Code.BAD_ARGUMENT, f"a column is named twice: {', '.join(names)}")
+        at = self.places(names)
         return replace(
             self,
             columns=tuple(names),
@@ -121,7 +129,15 @@ class NoisedCovariance:
             scale=self.scale[at],
             mean=self.mean[at],
             divided=self.divided[at],
+            loss=None if self.loss is None else self.loss.of(at),
         )
+
+    def places(self, names: Sequence[str]) -> list[int]:
+        """Return the places of these columns. Raises RequestError: a name is unknown or repeated."""
+        at = [self._column_index(name) for name in names]
+        if len(set(at)) < len(at):
+            raise RequestError(Code.BAD_ARGUMENT, f"a column is named twice: {', '.join(names)}")
+        return at
 
     def _column_index(self, name: str) -> int:
         if name in self.columns:
@@ -157,13 +173,18 @@ class NoisedCovariance:
         here = np.eye(len(self.columns))
         noise = np.where(here, self.noise.diagonal, self.noise.off_diagonal)
         sizes = np.sqrt(np.maximum(np.diag(self.values), 0.0))
-        clipping_bias = (
-            CLIPPING_BIAS
-            * (1 - self.noise.retained_share)
-            * np.outer(sizes, sizes)
-            * (1 + (math.sqrt(2) - 1) * here)
-        )
+        bias = np.full((len(sizes), len(sizes)), CLIPPING_BIAS * (1 - self.noise.retained_share))
+        # By Cauchy & Schwarz an entry loses at most the root of both columns' losses.
+        if self.loss is not None:
+            column_bias = self.loss.bias(self._variances)
+            bias = np.hypot(bias, np.sqrt(np.outer(column_bias, column_bias)))
+        clipping_bias = bias * np.outer(sizes, sizes) * (1 + (math.sqrt(2) - 1) * here)
         return np.asarray(np.sqrt(noise**2 + self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias**2))
+
+    @property
+    def noise_only(self) -> NoisedCovariance:
+        """This matrix, with errors by noise alone: as if no record had been clipped."""
+        return replace(self, loss=None, noise=replace(self.noise, retained_share=1.0))
 
     @property
     def noise_dominated(self) -> NDArray[np.bool_]:
@@ -171,9 +192,29 @@ class NoisedCovariance:
         return np.asarray(np.diag(self.values) < DOMINATED * self.noise.diagonal)
 
     @property
+    def _variances(self) -> FloatArray:
+        """Variances, at least the noise. Shape: (m,)."""
+        return np.maximum(np.diag(self.values), self.noise.off_diagonal)
+
+    @property
+    def intervals(self) -> IntervalTrust:
+        """Trust in intervals from this matrix."""
+        if self.loss is None or self.loss.exposed(self._variances).any():
+            return IntervalTrust.UNKNOWN
+        return IntervalTrust.TRUSTED
+
+    @property
     def common_error(self) -> float:
-        """Common relative error of all entries, from the count and the average correction of clipping."""
-        return math.hypot(self.noise.count, 1 - self.noise.retained_share)
+        """Common relative error of all entries, from the count, the average correction of clipping, and what
+        it may lack."""
+        unseen = 0.0 if self.loss is None else self.loss.common
+        return math.hypot(self.noise.count, 1 - self.noise.retained_share, unseen)
+
+    @property
+    def mean_errors(self) -> FloatArray:
+        """Sd of each mean, in the units of `values`: its noise and its clipping bias. Shape: (m,)."""
+        bias = np.zeros(len(self.columns)) if self.loss is None else self.loss.mean_bias(self._variances)
+        return np.asarray(np.hypot(math.sqrt(self.mean_noise_variance), bias))
 
     def notes(self) -> tuple[str, ...]:
         """Return the caveats of every answer from this matrix."""
@@ -188,18 +229,43 @@ class NoisedCovariance:
                 f"the variance of {', '.join(names)} may be noise alone: their correlations are unknown, and "
                 "values divided by their standard deviations are unreliable"
             )
+        return (*sentences, *self._clipping_notes())
+
+    def _clipping_notes(self) -> tuple[str, ...]:
+        sentences = []
         if self.noise.retained_share < LEAST_RETAINED:
             sentences.append(
-                f"clipping kept about {self.noise.retained_share:.2%} of the records' squared norm. The "
-                "errors include an assumed bias, which is too small for columns with few ones or outliers; "
-                'a study with radius = "none" has no such bias'
+                f"clipping kept about {self.noise.retained_share:.2%} of the records' squared norm; the "
+                "errors include an assumed bias"
             )
-        if self.noise.divisors:
+        if self.loss is None:
+            sentences.append(NOT_STATED)
+        elif (exposed := self.loss.exposed(self._variances)).any():
+            names = named([self.columns[i] for i in np.flatnonzero(exposed)])
             sentences.append(
-                "values beyond 7 standard deviations of a column were clipped, as are the ones of a column "
-                'with fewer than 2 % ones. The errors do not include this; scaling = "bounds" avoids it'
+                f"clipping may have removed much of the variance of {names}, as of columns with few ones or "
+                f"outliers, so whether intervals hold is unknown; {self._remedy(exposed)}"
+            )
+        if self.loss is not None and self.loss.contradicted.any():
+            names = named([self.columns[i] for i in np.flatnonzero(self.loss.contradicted)])
+            sentences.append(
+                f"mean and variance of the two-valued {names} contradict each other: clipping changed one of "
+                "them or both"
             )
         return tuple(sentences)
+
+    def _remedy(self, exposed: NDArray[np.bool_]) -> str:
+        """Return the advice for exposed columns: no clipping, if their variances, and what a trusted answer
+        may have lost, would exceed the noise."""
+        assert self.loss is not None
+        noise = DOMINATED * self.noise.diagonal * self.loss.noise_growth
+        largest = (1 + MOST_LOSS) * self._variances[exposed]
+        if self.noise.divisors:
+            return 'use narrower bounds, scaling = "bounds", or leave them out'
+        if (largest > noise).all():
+            return 'use a study with radius = "none", which clips nothing, or leave them out'
+        without = "" if exposed.all() else "leave them out, or "
+        return f"{without}use narrower bounds, more records or a larger epsilon"
 
 
 def inverse_of(matrix: FloatArray) -> FloatArray:

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
+from eigenveil.derived.clipping import IntervalTrust
 from eigenveil.derived.covariance import (
     IntervalEstimate,
     NoisedCovariance,
@@ -47,6 +48,7 @@ class Factors(PlainResult):
     loadings: IntervalEstimate
     unique: IntervalEstimate
     between: FloatArray
+    intervals: IntervalTrust
     notes: tuple[str, ...]
 
 
@@ -75,6 +77,7 @@ def factor_analysis(matrix: NoisedCovariance, k: int, rotation: Rotation, level:
         loadings=numbers,
         unique=_with_spread(first[1][0], shares, level, 0.0),
         between=between,
+        intervals=matrix.intervals,
         notes=(*noise_note("loadings", numbers, LONG_INTERVAL), *repaired.notes()),
     )
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from eigenveil.algorithms.shared.preparation import UNCLIPPED
+from eigenveil.derived.clipping import ColumnLoss, two_valued_variance
 from eigenveil.derived.components import Angles, Components, pca, subspace_angle
 from eigenveil.derived.correlations import (
     Correlations,
@@ -24,7 +27,9 @@ from eigenveil.derived.regression import Regression, regress
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import select_columns
 from eigenveil.protocol.estimate import MatrixNoise
+from eigenveil.protocol.plan import planned_study
 from eigenveil.study.checks import member
+from eigenveil.study.study import Scaling, Study
 
 _bad_argument = partial(RequestError, Code.BAD_ARGUMENT)
 
@@ -66,10 +71,15 @@ class Moments:
     matrix: NoisedCovariance
 
     @classmethod
-    def of(cls, result: HasToDict | HasResult | Mapping[str, Any]) -> Self:
+    def of(cls, result: HasToDict | HasResult | Mapping[str, Any], *, two_valued: Sequence[str] = ()) -> Self:
         """Return the moments of a result, a release or a simulation, or of a result as plain values.
-        Raises RequestError: code `bad-argument`: there is no covariance with an error model."""
-        data = _plain(result)
+
+        Columns named in `two_valued` have no values but their two public bounds. The released mean then gives
+        a second estimate of their variance, at no cost, which shows if clipping removed much of it. It needs
+        the release, which has the bounds.
+        Raises RequestError: code `bad-argument`: there is no covariance with an error model, a column is
+        unknown, or the bounds are."""
+        data, study = _plain(result), _study(result)
         if data.get("covariance_in_round"):
             raise RequestError(
                 Code.BAD_ARGUMENT,
@@ -85,18 +95,18 @@ class Moments:
         noise, values = MatrixNoise.from_dict(data["noise"]), np.array(data["covariance"], dtype=np.float64)
         # Before this division the noise is uniform.
         divided = np.array(noise.divisors or np.ones(len(values)))
-        return cls(
-            matrix=NoisedCovariance(
-                columns=tuple(data["columns"]),
-                values=(values + values.T) / 2 * np.outer(divided, divided),
-                scale=np.array(data["scale"], dtype=np.float64) / divided,
-                mean=np.array(data["mean"], dtype=np.float64),
-                records=float(data["records"]),
-                noise=noise,
-                mean_noise_variance=noise.centre / len(values),
-                divided=divided,
-            )
+        matrix = NoisedCovariance(
+            columns=tuple(data["columns"]),
+            values=(values + values.T) / 2 * np.outer(divided, divided),
+            scale=np.array(data["scale"], dtype=np.float64) / divided,
+            mean=np.array(data["mean"], dtype=np.float64),
+            records=float(data["records"]),
+            noise=noise,
+            mean_noise_variance=noise.centre / len(values),
+            divided=divided,
+            loss=_loss(data, study, float((np.diag(values) * divided**2).sum())),
         )
+        return cls(matrix=_with_two_valued(matrix, study, two_valued))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -166,6 +176,45 @@ class Moments:
 
     def _of(self, columns: Sequence[str] | None) -> NoisedCovariance:
         return self.matrix if columns is None else self.matrix.of(columns)
+
+
+def _study(result: object) -> Study | None:
+    """Return the study of a release or a simulation; None of a result alone, which does not have it."""
+    document = getattr(result, "document", None)
+    return None if document is None else planned_study(document["plan"])
+
+
+def _loss(data: Mapping[str, Any], study: Study | None, trace: float) -> ColumnLoss | None:
+    """Return what clipping may have removed; None if an earlier release does not state it."""
+    if stated := data.get("clipping"):
+        return ColumnLoss.stated(stated, trace)
+    unclipped = study is not None and study.radius == UNCLIPPED and study.scaling is not Scaling.STANDARD
+    return ColumnLoss.none(len(data["columns"])) if unclipped else None
+
+
+def _with_two_valued(matrix: NoisedCovariance, study: Study | None, names: Sequence[str]) -> NoisedCovariance:
+    """Return the matrix after comparing the variance of each two-valued column with that of its mean."""
+    places = matrix.places(names)
+    if not names or matrix.loss is None:
+        return matrix
+    if study is None:
+        raise RequestError(
+            Code.BAD_ARGUMENT, "a result alone has no bounds of two-valued columns. Pass its release"
+        )
+    bounds = {column.name: column for column in study.columns}
+    loss = matrix.loss
+    for at, name in zip(places, names, strict=True):
+        scale, mean = float(matrix.scale[at]), float(matrix.mean[at])
+        low, high = bounds[name].lower, bounds[name].upper
+        slope = (low + high - 2 * mean) / scale  # of its variance against its mean
+        loss = loss.checked(
+            at,
+            variance=float(matrix.values[at, at]),
+            expected=two_valued_variance(mean, low, high) / scale**2,
+            error=math.hypot(matrix.noise.diagonal, slope * math.sqrt(matrix.mean_noise_variance)),
+            bias=slope * float(matrix.mean_errors[at]),
+        )
+    return replace(matrix, loss=loss)
 
 
 def _plain(result: HasToDict | HasResult | Mapping[str, Any]) -> Mapping[str, Any]:

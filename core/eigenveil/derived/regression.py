@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eigenveil.derived.clipping import IntervalTrust
 from eigenveil.derived.covariance import IntervalEstimate, NoisedCovariance, inverse_of, noise_note
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
@@ -37,6 +38,7 @@ class Regression(PlainResult):
     residual_sd: float
     records: float
     ridge: float
+    intervals: IntervalTrust
     notes: tuple[str, ...]
 
 
@@ -90,6 +92,7 @@ def regress(
         residual_sd=math.sqrt(fit.residual) * float(repaired.scale[0]),
         records=repaired.records,
         ridge=ridge,
+        intervals=repaired.intervals,
         notes=(*_coefficient_notes(fit, level), *repaired.notes()),
     )
 
@@ -115,7 +118,7 @@ def _intercept(fit: _Fit, level: float) -> IntervalEstimate:
     slopes = np.tensordot(means[1:], fit.derivatives, axes=1)
     error = math.hypot(
         float(repaired.errors(slopes)),
-        math.sqrt(repaired.mean_noise_variance * float(fit.contrast @ fit.contrast)),
+        float(np.linalg.norm(repaired.mean_errors * fit.contrast)),
     )
     value = np.asarray(fit.contrast @ means) * scale[0]
     return IntervalEstimate(values=value, errors=np.asarray(error * scale[0]), level=level)
@@ -133,7 +136,7 @@ def _r_squared(fit: _Fit, ridge: float, level: float) -> IntervalEstimate:
     form[0, 0] += fit.residual / total**2
     variances, axes = eigenpairs(values[1:, 1:])
     coefficients = np.hstack([np.zeros((len(variances), 1)), axes.T])[:, :, None] * fit.contrast
-    axis_errors = fit.matrix.errors((coefficients + coefficients.transpose(0, 2, 1)) / 2) ** 2
+    axis_errors = fit.matrix.noise_only.errors((coefficients + coefficients.transpose(0, 2, 1)) / 2) ** 2
     fitted_noise = float((axis_errors / variances).sum()) / total
     return IntervalEstimate(
         values=np.asarray(max(1 - fit.residual / total - fitted_noise, 0.0)),
@@ -148,7 +151,6 @@ def _coefficient_notes(fit: _Fit, level: float) -> tuple[str, ...]:
     """Return a note if the standardised coefficients are mostly noise."""
     sizes = np.sqrt(np.diag(fit.matrix.values))
     units = sizes[1:] / sizes[0]
-    numbers = IntervalEstimate(
-        values=fit.slopes * units, errors=fit.matrix.errors(fit.derivatives) * units, level=level
-    )
+    noise = fit.matrix.noise_only.errors(fit.derivatives)
+    numbers = IntervalEstimate(values=fit.slopes * units, errors=noise * units, level=level)
     return noise_note("coefficients", numbers, LONG_STANDARDISED_INTERVAL)

@@ -102,7 +102,11 @@ def explain(
         "attempts": study.attempts,
         "colluders": study.colluders if study.masked else None,
         "trust": trust_text(plan),
-        "warnings": [*study.warnings(spreads), *noise_warnings(study), *_unknown_warnings(plan)],
+        "warnings": [
+            *study.warnings(spreads),
+            *noise_warnings(study),
+            *_unknown_warnings(plan),
+        ],
     }
 
 

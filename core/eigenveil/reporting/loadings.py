@@ -13,7 +13,16 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.document import HasRelease
 from eigenveil.reporting.result import Result
-from eigenveil.study.scaling import Scaling, differ, dominating, named
+from eigenveil.study.scaling import (
+    NO_SPREADS,
+    PlausibleSpread,
+    Scaling,
+    Spreads,
+    coarse_warnings,
+    differ,
+    dominating,
+    named,
+)
 from eigenveil.study.study import Study
 
 MOST = 2 / 3  # share of a component's squared loadings that the columns of its sentence have
@@ -167,9 +176,29 @@ def _turns(noise: float, gaps: FloatArray) -> FloatArray:
 
 
 def release_warnings(release: HasRelease) -> tuple[str, ...]:
-    """Return the warnings of a release: its own, and one if its components follow the widths of bounds."""
-    study = planned_study(release.document["plan"])
-    return (*release.result.warnings, *_bounds_warning(study, release.result))
+    """Return the warnings of a release: its own, one if its components follow the widths of bounds, and one
+    if bounds are too wide for the grid."""
+    study, result = planned_study(release.document["plan"]), release.result
+    coarse = coarse_warnings(study.columns, released_spreads(study, result), study.scaling, study.grid_steps)
+    return (*result.warnings, *_bounds_warning(study, result), *coarse)
+
+
+def released_spreads(study: Study, result: Result) -> Spreads:
+    """Return the standard deviation of each column with a variance above twice its noise in the released
+    covariance; none without a covariance."""
+    if result.covariance is None:
+        return NO_SPREADS
+    square = np.ones(len(study.columns))
+    if result.noise is not None and result.noise.divisors:
+        square = np.array(result.noise.divisors) ** 2
+    noise = result.noise_scale if result.noise is None else result.noise.diagonal / square
+    variances = np.diag(result.covariance)
+    spreads = np.sqrt(np.maximum(variances, 0.0)) * result.scale
+    return {
+        column.name: PlausibleSpread(column.unit, float(spread))
+        for column, spread, seen in zip(study.columns, spreads, variances > 2 * noise, strict=True)
+        if seen
+    }
 
 
 def _bounds_warning(study: Study, result: Result) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from eigenveil.accounting.formatting import percent_up, shown_up
+from eigenveil.derived.moments import Moments
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.plan import planned_study
 from eigenveil.queries import KINDS
@@ -54,6 +55,7 @@ def render(
         public_key=public_key,
         release_analyst=release_analyst(document),
         figures=report_figures(release, projection) if len(result.components) else {},
+        correlation_intervals=_correlation_intervals(release),
         projection_note=projection.note if projection is not None else "",
         components=_components(result),
         warnings=release_warnings(release),
@@ -70,6 +72,14 @@ def render(
         colluding=colluding(study),
         few_columns=MOST_COLUMNS,
     )
+
+
+def _correlation_intervals(release: HasRelease) -> str:
+    """Return the trust in the intervals of the correlations, with the notes; empty without correlations."""
+    if release.result.covariance is None or release.result.noise is None:
+        return ""
+    found = Moments.of(release).correlation()
+    return " ".join((found.intervals.sentence, *(f"Note: {note}." for note in found.notes)))
 
 
 @cache

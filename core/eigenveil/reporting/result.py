@@ -11,7 +11,7 @@ import numpy as np
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import noise_edge
 from eigenveil.planning.choose import USABLE
-from eigenveil.protocol.estimate import Estimate, MatrixNoise
+from eigenveil.protocol.estimate import Estimate, MatrixClipping, MatrixNoise, PriorUse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import to_plain
 from eigenveil.study.grid import S, offsets, steps
@@ -62,6 +62,9 @@ class Result(Estimate):
     def without_arrays(self) -> dict[str, Any]:
         """Return all other fields as texts, numbers and lists, as in the document of a release."""
         data = {one.name: to_plain(getattr(self, one.name)) for one in fields(self) if one.name not in ARRAYS}
+        for name in ADDED:
+            if data[name] is None:
+                del data[name]
         return data | {"predicted_sin_angle": data.pop("sin_error")}
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +77,7 @@ class Result(Estimate):
         which is the signed release of its round and can be fetched as bytes [R21]."""
         if self.covariance is None or len(self.columns) <= MOST_COVARIANCE_COLUMNS:
             return self
-        return replace(self, covariance=None, noise=None, covariance_in_round=True)
+        return replace(self, covariance=None, noise=None, clipping=None, covariance_in_round=True)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
@@ -82,7 +85,8 @@ class Result(Estimate):
         ValueError: the shapes do not fit each other."""
         d, k = len(data["columns"]), len(data["explained_variance"])
         shapes = {"components": (k, d), "covariance": (d, d), "mean": (d,), "scale": (d,)}
-        values = {name: data[name] for name in FIELDS}
+        values = {name: data[name] for name in FIELDS if name not in ADDED}
+        values["prior"] = PriorUse.from_dict(data["prior"]) if data.get("prior") else None
         for name in ARRAYS:
             array = data.get(name)
             shape = shapes.get(name, (k,))
@@ -90,10 +94,15 @@ class Result(Estimate):
         for name in ("columns", "warnings"):
             values[name] = tuple(data[name])
         noise = data["noise"] and MatrixNoise.from_dict(data["noise"])
-        return cls(**values | {"noise": noise, "sin_error": data["predicted_sin_angle"]})
+        clipping = data.get("clipping") and MatrixClipping.from_dict(data["clipping"])
+        return cls(
+            **values | {"noise": noise, "clipping": clipping, "sin_error": data["predicted_sin_angle"]}
+        )
 
 
 ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean", "scale", "covariance")
+# Left out where they are None, so that documents of earlier revisions keep their bytes.
+ADDED = ("clipping", "prior")
 FIELDS = tuple(one.name for one in fields(Result) if one.name not in (*ARRAYS, "sin_error"))
 
 
@@ -114,6 +123,7 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
         "noise_scale": estimate.noise_scale * square,
         "covariance": None if estimate.covariance is None else estimate.covariance * square,
         "noise": None if estimate.noise is None else estimate.noise.in_units(square),
+        "clipping": None if estimate.clipping is None else estimate.clipping.in_units(square),
         "warnings": (*estimate.warnings, *result_warnings(plan.study, estimate, square)),
     }
     return Result(**{one.name: getattr(estimate, one.name) for one in fields(Estimate)} | converted)

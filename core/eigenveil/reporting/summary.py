@@ -94,6 +94,8 @@ def _rows(release: HasRelease, shown: tuple[ComponentLoadings, ...]) -> list[tup
     if result.predicted_sin_angle is not None and len(result.components):
         error = f"sine {result.predicted_sin_angle:.2g} (0 is exact, 1 is noise)"
         rows.append(("Predicted error", EVERY_COMPONENT if result.has_every_component else error))
+    if result.prior is not None:
+        rows.append(("Prior", result.prior.text))
     return rows + [(f"Component {one.number}", one.sentence) for one in shown]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from eigenveil.derived.clipping import ColumnLoss
 from eigenveil.derived.covariance import NoisedCovariance
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.estimate import MatrixNoise
@@ -42,6 +43,7 @@ def a_matrix(
         noise=a_noise(size, even=even, count=count),
         mean_noise_variance=0.0,
         divided=np.ones(4),
+        loss=ColumnLoss.none(4),
     )
 
 

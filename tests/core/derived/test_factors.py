@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eigenveil.derived.clipping import ColumnLoss
 from eigenveil.derived.covariance import NoisedCovariance
 from eigenveil.derived.factors import Rotation, factor_analysis, match_factors, varimax
 from eigenveil.errors import Code
@@ -28,6 +29,7 @@ def of_factors(size: float, between: float = 0.0) -> NoisedCovariance:
         scale=np.ones(7),
         mean=np.zeros(7),
         noise=a_noise(size),
+        loss=ColumnLoss.none(7),
     )
 
 

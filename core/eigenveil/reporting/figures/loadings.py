@@ -54,7 +54,7 @@ def pair_matrix(data: ReleaseFigureData, kind: str) -> PairMatrix:
     if kind != "covariance":
         raise RequestError(Code.BAD_ARGUMENT, f'kind {kind!r}: choose "correlation" or "covariance"')
     scaled = ScaledCovariance.of(moments.matrix, Units.RELEASED)
-    errors = moments.matrix.entry_errors * np.outer(scaled.weights, scaled.weights)
+    errors = moments.matrix.noise_only.entry_errors * np.outer(scaled.weights, scaled.weights)
     return PairMatrix(
         values=scaled.values,
         is_noise=IntervalEstimate(values=scaled.values, errors=errors).is_noise,
