@@ -1,12 +1,11 @@
-"""Release of a federation as arrays and text, read from its file. The only module of core that reads
-files."""
+"""Release of a federation as arrays and text, read from its file."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.input_file import file_bytes
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import planned_study
 from eigenveil.reporting.loadings import ComponentLoadings, component_loadings, release_warnings
@@ -132,16 +131,5 @@ def load_release(source: str | os.PathLike[str] | bytes) -> ReleasedResult:
     >>> load_release(b"{}")
     Traceback (most recent call last):
     eigenveil.errors.RequestError: this is not an intact eigenveil release; ..."""
-    signed = load_signed_release(_bytes(source))
+    signed = load_signed_release(file_bytes(source))
     return ReleasedResult(document=signed.document, result=signed.result, public_key=signed.public_key)
-
-
-def _bytes(source: str | os.PathLike[str] | bytes) -> bytes:
-    if isinstance(source, bytes):
-        return source
-    try:
-        with open(source, "rb") as file:
-            return file.read()
-    except OSError as problem:
-        why = problem.strerror or "it cannot be read"
-        raise RequestError(Code.BAD_ARGUMENT, f"{os.fspath(source)}: {why}") from problem

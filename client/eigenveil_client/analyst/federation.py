@@ -16,16 +16,20 @@ from eigenveil.dictionary.readiness import sufficient_batches
 from eigenveil.dictionary.study_files import complete
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.planning.choose import make_plan
-from eigenveil.study.checks import study_error
+from eigenveil.priors import prior_from_file
+from eigenveil.reporting.verify import load_release
+from eigenveil.study.checks import plain_fields, study_error, toml_text
+from eigenveil.study.prior import PriorSource
 from eigenveil.study.study import NAME, Study
-from eigenveil.study.toml import StudyDraft, draft_from_toml, study_to_toml
+from eigenveil.study.toml import PRIOR, StudyDraft, draft_from_toml, study_to_toml
 from eigenveil_client.analyst.applicant import with_applicant
 from eigenveil_client.analyst.display import time_of
 from eigenveil_client.analyst.profile import default_profile, load_profile, next_command, stored_applicant
+from eigenveil_client.analyst.release_files import check_signer
 from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_common.command import errors
 from eigenveil_common.examples import example
-from eigenveil_common.files import path_exists, read_text
+from eigenveil_common.files import path_exists, read, read_text
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -192,14 +196,51 @@ def read_own_study(path: Path, profile: Path | None) -> StudyDraft:
 
 
 def resolve_study(draft: StudyDraft, folder: Path, profile: Path | None) -> StudyDraft:
-    """Return the draft of a study file of `folder` with its scaling, and units and bounds from its
-    dictionary."""
+    """Return the draft of a study file of `folder` with its scaling, units and bounds from its dictionary,
+    and the content of its prior's file."""
+    rest, prior = without_prior(draft)
+    found = _resolve_columns(rest, folder, profile)
+    return found if prior is None else with_prior(found, folder / prior, profile)
+
+
+def _resolve_columns(draft: StudyDraft, folder: Path, profile: Path | None) -> StudyDraft:
     if draft.is_complete:
         return draft.with_scaling()
     named = draft.dictionary or FEDERATION
     found = complete(draft, find_dictionary(named, folder, profile))
     by_coordinator = "the federation's dictionary, as its coordinator sent: " if named == FEDERATION else ""
     return replace(found.with_scaling(), source=f"{by_coordinator}{found.source}")
+
+
+def without_prior(draft: StudyDraft) -> tuple[StudyDraft, str | None]:
+    """Return the draft without the name of a prior's file, and this name, if it has one."""
+    named: Any = draft.given.get(PRIOR)
+    if not isinstance(named, str):
+        return draft, None
+    given = {key: value for key, value in draft.given.items() if key != PRIOR}
+    return replace(draft, given=given, text=toml_text(given)), named
+
+
+def with_prior(draft: StudyDraft, path: Path, profile: Path | None) -> StudyDraft:
+    """Return the complete draft with the prior in a file, as it is sent. Raises RequestError: the file is no
+    prior of this study, with its line; or a release of this profile's federation has another signer."""
+    data, study = read(path), draft.study()
+    try:
+        prior = prior_from_file(data, study)
+        unknown_signer = False
+        if prior.source is PriorSource.RELEASE:
+            unknown_signer = not check_signer(load_release(data), None, profile)
+        replace(study, prior=prior)
+    except RequestError as problem:
+        raise RequestError(problem.code, f"{path}: {problem}") from problem
+    sentences = [f"prior: {prior.text}"]
+    if unknown_signer:
+        sentences.append(
+            f"prior: the release was signed by the key {prior.signer[:16]}..., which no profile here knows; "
+            "compare it with the key of that federation"
+        )
+    given = {**draft.given, PRIOR: plain_fields(prior)}
+    return replace(draft, given=given, text=toml_text(given), overrides=(*draft.overrides, *sentences))
 
 
 def print_overrides(draft: StudyDraft) -> None:

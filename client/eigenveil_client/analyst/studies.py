@@ -132,8 +132,11 @@ def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
         "guarantee": guarantee,
         "declined": declined,
         "warnings": list(warnings),
+        "prior": None if found.prior is None else found.prior.to_dict(),
     }
     outcome = [f"no release: {declined}" if declined else predicted_error_text(found)]
+    outcome += [f"decision: {found.decision}"] if found.decision else []
+    outcome += [] if found.prior is None else [found.prior.text]
     outcome += [f"warning: {sentence}" for sentence in warnings]
     if not declined and not as_json:
         console.print(components_table(found))

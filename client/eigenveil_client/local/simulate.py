@@ -208,6 +208,11 @@ def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
         lines.append(f"no release: {result['declined']}")
     elif result["predicted_sin_angle"] is not None:
         lines.append(f"predicted sine to the records' own components: {result['predicted_sin_angle']:.3g}")
+    last = runs.simulations[-1].result
+    if last.decision:
+        lines.append(f"decision: {last.decision}")
+    if last.prior is not None:
+        lines.append(last.prior.text)
     if "sin_angles" in value:
         median, angles = value["sin_angle_median"], value["sin_angles"]
         least, most = f"{min(angles):.3g}", f"{max(angles):.3g}"

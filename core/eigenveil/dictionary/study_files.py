@@ -18,13 +18,13 @@ from eigenveil.study.checks import field_types, need, plain_fields, study_error,
 from eigenveil.study.radius import radius_value
 from eigenveil.study.scaling import default_scaling
 from eigenveil.study.study import Column, Federation
-from eigenveil.study.toml import DICTIONARY, SECTIONS, StudyDraft, is_whole_column, single_tables
+from eigenveil.study.toml import DICTIONARY, PRIOR, SECTIONS, StudyDraft, is_whole_column, single_tables
 
 SCALING_HINT = "in which units columns are compared: standard, bounds or none"
 FEDERATION_KEYS = tuple(field_types(Federation))
 APPLICANT_KEYS = tuple(field_types(Applicant))
 STUDY_KEYS = tuple(key for keys in SECTIONS.values() for key in keys)
-FIELDS = (DICTIONARY, "columns", "bounds", *STUDY_KEYS, *FEDERATION_KEYS, *APPLICANT_KEYS)
+FIELDS = (DICTIONARY, PRIOR, "columns", "bounds", *STUDY_KEYS, *FEDERATION_KEYS, *APPLICANT_KEYS)
 
 
 def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
@@ -36,13 +36,13 @@ def draft_from_fields(values: Mapping[str, Any]) -> StudyDraft:
     rows = _column_rows(values.get("columns", ()), dict(values.get("bounds", {})))
     plain = {
         key: _plain(key, values[key])
-        for key in (DICTIONARY, *STUDY_KEYS, *FEDERATION_KEYS, *APPLICANT_KEYS)
+        for key in (DICTIONARY, PRIOR, *STUDY_KEYS, *FEDERATION_KEYS, *APPLICANT_KEYS)
         if values.get(key) is not None
     }
     if all(map(is_whole_column, rows)):
         plain.pop(DICTIONARY, None)
     tables = SECTIONS | {
-        "": (*SECTIONS[""], DICTIONARY), "federation": FEDERATION_KEYS, "applicant": APPLICANT_KEYS,
+        "": (*SECTIONS[""], DICTIONARY, PRIOR), "federation": FEDERATION_KEYS, "applicant": APPLICANT_KEYS,
     }  # fmt: skip
     sections = {table: {key: plain[key] for key in keys if key in plain} for table, keys in tables.items()}
     given = {**sections.pop(""), "columns": rows, **sections}

@@ -18,15 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from eigenveil.accounting.formatting import shown
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import RequestError
-from eigenveil.numerics.encoding import FloatArray
+from eigenveil.input_file import file_bytes
+from eigenveil.numerics.encoding import FloatArray, select_columns
+from eigenveil.priors import MOST_BYTES, prior_from_file, prior_from_rows
 from eigenveil.reporting.result import Result
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.prior import Prior
 from eigenveil.study.radius import PublicNorm, radius_from
 from eigenveil.study.study import Column, Federation, Study
 
@@ -209,6 +212,25 @@ def _checked_count(wanted: Any, most: int, of: str = "n_features") -> int:
             "variance between 0 and 1"
         )
     return int(wanted)
+
+
+def with_prior(study: Study, prior: Any) -> Study:
+    """Return the study with a prior: a `Prior`, the path of a file, public rows, or None.
+
+    Raises:
+        ValueError: it is no prior of this study; nothing was spent."""
+    if prior is None:
+        return study
+    try:
+        if isinstance(prior, str | os.PathLike):
+            prior = prior_from_file(file_bytes(prior, MOST_BYTES + 1), study)
+        elif not isinstance(prior, Prior):
+            names = [column.name for column in study.columns]
+            rows: FloatArray = check_array(select_columns(names, prior), dtype=np.float64)
+            prior = prior_from_rows(rows, study)
+    except RequestError as problem:
+        raise ValueError(str(problem)) from problem
+    return _replaced(study, prior=prior)
 
 
 def _replaced(study: Study, **changes: Any) -> Study:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from eigenveil.estimators._base import (
     study_for_components,
     study_of,
     warn_of_noise,
+    with_prior,
 )
 from eigenveil.numerics.encoding import FloatArray, select_columns
 from eigenveil.reporting.document import HasRelease
@@ -55,6 +56,11 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
     scaling : {"none", "bounds", "standard"}, default="none"
         Scaling of the columns: none, by half the distance between the bounds, or by the standard deviation,
         which a share of the budget estimates.
+    prior : array-like, path, Prior or None, default=None
+        What is public about these columns already: public rows of shape (n, n_features), or a CSV file of
+        rows or loadings, or an earlier release.zip. Only with a prior "auto" is always "refined-cov". No
+        guarantee covers it, and it is in the release (axes and variances, never rows). `result_.prior` says
+        how much of each component came from it.
     whiten : bool, default=False
         Divide what `transform` returns by the released standard deviation along each component.
     random_state : int, RandomState instance or None, default=None
@@ -109,6 +115,7 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
 
     n_components: int | float = field(default=2, kw_only=False)
     choose: str = "before"
+    prior: Any = None
     whiten: bool = False
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
@@ -119,7 +126,8 @@ class PrivatePCA(PrivateEstimator, ClassNamePrefixFeaturesOutMixin, TransformerM
                 parameter is invalid; nothing was spent."""
         records = records_of(self, X)
         study = study_of(self, records.shape[1], choose=self.choose)
-        simulation = run(self, study_for_components(self.n_components, study), records)
+        study = with_prior(study_for_components(self.n_components, study), self.prior)
+        simulation = run(self, study, records)
         self._set_attributes(simulation)
         warn_of_noise(self.n_components, self.n_components_, simulation.result)
         return self

@@ -95,16 +95,16 @@ class Algorithm(Enum):
         """Name in a study file."""
         return str(self._value_)
 
-    AUTO = "auto", AlgorithmProperties(gaussian=True)
-    GAUSS_COV = "gauss-cov", AlgorithmProperties(gaussian=True, pure=True, revisions=(2,))
-    ANALYZE_GAUSS = "analyze-gauss", AlgorithmProperties(gaussian=True, revisions=(2,))
+    AUTO = "auto", AlgorithmProperties(gaussian=True, revisions=(1, 2))
+    GAUSS_COV = "gauss-cov", AlgorithmProperties(gaussian=True, pure=True, revisions=(2, 3))
+    ANALYZE_GAUSS = "analyze-gauss", AlgorithmProperties(gaussian=True, revisions=(2, 3))
     SEPARATE_COV = "separate-cov", AlgorithmProperties(gaussian=True, pure=True, trusted=True, revisions=(2,))
     ADAPTIVE_COV = "adaptive-cov", AlgorithmProperties(pure=True, trusted=True, revisions=(2,))
     EM_COV = "em-cov", AlgorithmProperties(basic=True, pure=True, trusted=True, revisions=(2,))
     ZERO = "zero", AlgorithmProperties(gaussian=True, pure=True)
-    REFINED_COV = "refined-cov", AlgorithmProperties(gaussian=True, revisions=(1, 2))
-    REFINED_PCA = "refined-pca", AlgorithmProperties(gaussian=True)
-    DP_PCA = "dp-pca", AlgorithmProperties(gaussian=True, revisions=(2,))
+    REFINED_COV = "refined-cov", AlgorithmProperties(gaussian=True, revisions=(1, 2, 3))
+    REFINED_PCA = "refined-pca", AlgorithmProperties(gaussian=True, revisions=(1, 2))
+    DP_PCA = "dp-pca", AlgorithmProperties(gaussian=True, revisions=(2, 3))
     DP_PCA_SINGLE_PASS = (
         "dp-pca-single-pass",
         AlgorithmProperties(

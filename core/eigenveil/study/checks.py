@@ -8,6 +8,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
+from datetime import date
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
@@ -224,6 +225,8 @@ def _converted(hint: Any, key: str, value: Any, refuse: Refuse, readers: Readers
         element = get_args(hint)[0]
         if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
             value = tuple(value)
+            if element is float:  # canonical JSON writes 1.0 as 1
+                return tuple(_converted(float, key, one, refuse, readers) for one in value)
             if all(isinstance(one, element) for one in value):
                 return value
     elif type(value).__name__ == kind.__name__:  # numpy's bool as well
@@ -297,3 +300,11 @@ def check_bounds(where: str, lower: float, upper: float, half_range: float) -> N
         f"{where}: the bounds {lower} and {upper} are too close for 64-bit numbers to separate "
         "values between them; subtract a constant from the column or change its unit",
     )
+
+
+def is_date(text: str) -> bool:
+    """Return True if a text of the form YYYY-MM-DD is a day."""
+    try:
+        return bool(date.fromisoformat(text))
+    except ValueError:
+        return False

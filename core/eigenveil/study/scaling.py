@@ -19,6 +19,10 @@ MOST_NAMED = 3
 ONE = ("", "1")  # units of a column without a unit
 
 
+FINE_STEPS = 30  # grid steps a standard deviation, from which on rounding of records is harmless
+RIGHT_SPREADS = 10  # standard deviations between right bounds of a column
+
+
 class Scaling(Enum):
     """Scaling of columns. `bounds`: every column to [-1, 1]. `none`: one common factor, so directions have
     the columns' units. `standard`: every column divided by its standard deviation, which a share of the
@@ -88,6 +92,14 @@ def default_scaling(
     return Scaling.STANDARD if possible and len(_units(columns)) > 1 else Scaling.BOUNDS
 
 
+def width_warnings(
+    columns: Sequence[BoundedColumn], spreads: Spreads, scaling: Scaling | None, grid_steps: int
+) -> tuple[str, ...]:
+    """Return the warnings about the widths of bounds, by `spreads` where they are known."""
+    dominated = bounds_warnings(columns, spreads) if scaling is Scaling.BOUNDS else ()
+    return (*dominated, *coarse_warnings(columns, spreads, scaling, grid_steps))
+
+
 def bounds_warnings(columns: Sequence[BoundedColumn], spreads: Spreads = NO_SPREADS) -> tuple[str, ...]:
     """Return a warning if the components of columns that are scaled by bounds follow the widths of these.
 
@@ -106,6 +118,35 @@ def bounds_warnings(columns: Sequence[BoundedColumn], spreads: Spreads = NO_SPRE
     first = f"{named(heavy)} will dominate them" if heavy else "columns with narrow bounds dominate them"
     warning = f'with scaling = "bounds" the components follow the widths of the bounds{why}: {first}'
     return (f'{warning}. For the components of the correlations state scaling = "standard"',)
+
+
+def coarse_warnings(
+    columns: Sequence[BoundedColumn], spreads: Spreads, scaling: Scaling | None, grid_steps: int
+) -> tuple[str, ...]:
+    """Return a warning if bounds leave a column fewer than FINE_STEPS grid steps a standard deviation, by
+    `spreads`. It names such columns, with the distance of right bounds where these are nearer."""
+    widest = max(one.half_range for one in columns)
+    coarse, remedies = [], set[str]()
+    for one in columns:
+        known = spreads.get(one.name)
+        if known is None or _unit(known.unit) != _unit(one.unit):
+            continue
+        half_range = widest if scaling is Scaling.NONE else one.half_range
+        steps = known.spread * grid_steps / half_range
+        if steps >= FINE_STEPS:
+            continue
+        unit, right = "" if one.unit in ONE else f" {one.unit}", RIGHT_SPREADS * known.spread
+        nearer = right < 2 * half_range
+        coarse.append(f"{one.name} ({steps:.2g} steps{f'; {right:.2g}{unit} apart' if nearer else ''})")
+        remedies.add(
+            "bounds about that far apart if all values lie within" if nearer else "a larger grid_steps"
+        )
+    if not coarse:
+        return ()
+    which = "the widest bounds" if scaling is Scaling.NONE else "the bounds"
+    first = f"{which} leave fewer than {FINE_STEPS} grid steps a standard deviation to {named(coarse)}"
+    remedy = " or ".join(sorted(remedies, reverse=True))
+    return (f"{first}: rounding of the records adds to the error; use {remedy}",)
 
 
 def dominating(variances: Mapping[str, float], mean: float | None = None) -> tuple[str, ...]:

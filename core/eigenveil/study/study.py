@@ -15,9 +15,10 @@ from eigenveil.accounting.zcdp import MAX_EPSILON, Neighbours
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.applicant import NOT_STATED, Applicant
-from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, need
+from eigenveil.study.checks import check_bounds, check_readable, check_unique, coerce_fields, is_date, need
+from eigenveil.study.prior import Prior
 from eigenveil.study.radius import PublicNorm, Radius, check_radius, unused_norm_warning
-from eigenveil.study.scaling import NO_SPREADS, Spreads, bounds_warnings, default_scaling
+from eigenveil.study.scaling import NO_SPREADS, Spreads, default_scaling, width_warnings
 from eigenveil.study.scaling import Scaling as Scaling
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -122,14 +123,6 @@ class Column:
         return (self.upper - self.lower) / 2
 
 
-def is_date(text: str) -> bool:
-    """Return True if a text of the form YYYY-MM-DD is a day."""
-    try:
-        return bool(date.fromisoformat(text))
-    except ValueError:
-        return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Federation:
     """Invited sites, and the conditions of a round.
@@ -229,6 +222,7 @@ class Study:
       are rounded to `grid_steps` steps on either side of a column's middle.
     - `radius`: "balance" (None), a quantile such as 0.8 (share of records left unclipped), "none" (1.0: the
       public bounds alone limit a record) or a `PublicNorm`.
+    - `prior`: public or earlier axes, which refined-cov starts from where its releases agree with them.
     - `batches`: disjoint batches, for algorithms that read the records once.
     - `max_records`: public upper bound of a site's records; exact sums do not overflow below it.
     - `expected_records`: public estimate of all records. It is used for planning and limits the number of
@@ -276,6 +270,7 @@ class Study:
     trust: Trust = Trust.CENTRAL
     colluding: int | None = None
     attempts: int = 1
+    prior: Prior | None = None
 
     def __post_init__(self) -> None:
         coerce_fields(self)
@@ -302,6 +297,8 @@ class Study:
             1 <= self.grid_steps <= FINEST_STEPS and self.grid_steps.bit_count() == 1,
             f"grid_steps must be a power of two from 1 to {FINEST_STEPS}, got {self.grid_steps}",
         )
+        if self.prior is not None:
+            self.prior.check(self.dimension, self.components, self.scaling, self.federation.sites)
 
     def _check_columns(self) -> None:
         check_name("study name", self.name)
@@ -364,9 +361,11 @@ class Study:
         return 1 if self.colluding is None else self.colluding
 
     def with_algorithm(self, algorithm: Algorithm) -> Study:
-        """Return the study with this algorithm; with `auto`, it chooses during the rounds."""
+        """Return the study with this algorithm; with `auto`, it chooses during the rounds. Only refined-cov
+        keeps a prior."""
         choose = Choose.DURING if algorithm is Algorithm.AUTO else Choose.BEFORE
-        return replace(self, algorithm=algorithm, choose=choose)
+        prior = self.prior if algorithm is Algorithm.REFINED_COV else None
+        return replace(self, algorithm=algorithm, choose=choose, prior=prior)
 
     @property
     def dimension(self) -> int:
@@ -382,10 +381,10 @@ class Study:
         return math.hypot(*(column.half_range / widest for column in self.columns))
 
     def warnings(self, spreads: Spreads = NO_SPREADS) -> tuple[str, ...]:
-        """Return warnings for the analyst; none of them stops the study. `spreads`: as `bounds_warnings`."""
+        """Return warnings for the analyst; none of them stops the study. `spreads`: as `width_warnings`."""
         found, sites = list[str](), len(self.federation.sites)
-        if self.scaling is Scaling.BOUNDS and not self.algorithm.properties.exact_rows:
-            found += bounds_warnings(self.columns, spreads)
+        if not self.algorithm.properties.exact_rows:
+            found += width_warnings(self.columns, spreads, self.scaling, self.grid_steps)
         if self.delta * self.expected_records >= 0.1:
             found.append(
                 f"delta = {shown(self.delta)} is not far below 1/n for about {self.expected_records} "
@@ -396,4 +395,6 @@ class Study:
                 f"attempts = {self.attempts} has no effect, because a further attempt omits the unavailable "
                 f"site and a round needs all {sites} sites; state a lower quorum"
             )
+        if self.prior is not None:
+            found.append(self.prior.warning)
         return (*found, *unused_norm_warning(self.radius, self.reach))

@@ -21,11 +21,12 @@ from eigenveil.study.checks import (
     to_plain,
     toml_text,
 )
+from eigenveil.study.prior import Prior
 from eigenveil.study.radius import radius_from, radius_value
 from eigenveil.study.scaling import NO_SPREADS, Scaling, Spreads
 from eigenveil.study.study import Column, Federation, Study
 
-NAME, NAMES, DICTIONARY = "name", "names", "dictionary"
+NAME, NAMES, DICTIONARY, PRIOR = "name", "names", "dictionary", "prior"
 RECORDS, SCALING = "records", "scaling"
 Part = TypeVar("Part")
 MANY = 16  # least number of consecutive equal columns that share a table
@@ -87,12 +88,13 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "expected_records",
     ),
 }  # fmt: skip
-TABLES = ("federation", "columns", "applicant")
+TABLES = ("federation", "columns", "applicant", PRIOR)
 KEYS: dict[str, Any] = dict.fromkeys(SECTIONS[""]) | {  # of a study, with those of its tables
     "privacy": dict.fromkeys(SECTIONS["privacy"]),
     "records": dict.fromkeys(SECTIONS["records"]),
     "federation": dict.fromkeys(field_types(Federation)),
     "applicant": dict.fromkeys(field_types(Applicant)),
+    PRIOR: dict.fromkeys(field_types(Prior)),
     "columns": None,
 }
 RESOLVE_HINT = (
@@ -191,6 +193,10 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
     """Return the study in a nested mapping, as in a TOML file or a plan.
     Raises RequestError: an unknown or missing key, a wrong type, or an invalid value."""
     need(DICTIONARY not in data, f"a submitted study cannot refer to a dictionary; {RESOLVE_HINT}")
+    named = isinstance(data.get(PRIOR), str)
+    need(
+        not named, "a submitted study cannot refer to the file of a prior; `eigenveil study resolve` reads it"
+    )
     check_keys(data, (*SECTIONS[""], "privacy", "records", *TABLES), (), "the study", study_error)
     flat = {key: data[key] for key in SECTIONS[""] if key in data}
     for section in ("privacy", "records"):
@@ -204,6 +210,7 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
         columns=_columns(data),
         federation=_values(Federation, data, "federation"),
         applicant=_values(Applicant, data, "applicant"),
+        prior=_values(Prior, data, PRIOR) if PRIOR in data else None,
     )
 
 
@@ -213,12 +220,14 @@ ADDED: Mapping[str, Mapping[str, int]] = {
     "applicant": {"full_name": 8},
 }
 
+PRIOR_SINCE = 8  # first version of plans with a prior; such a plan requires its reader to know it
+
 
 def least_plan_version(study: Study) -> int:
     """Return the first version of plans that has every key that a study uses; 0 if each has."""
     used = (since for name, added in ADDED.items() for key, since in added.items()
             if getattr(getattr(study, name), key))  # fmt: skip
-    return max(used, default=0)
+    return max((*used, PRIOR_SINCE if study.prior is not None else 0))
 
 
 def study_to_dict(study: Study, version: int | None = None) -> dict[str, Any]:
@@ -234,6 +243,8 @@ def study_to_dict(study: Study, version: int | None = None) -> dict[str, Any]:
             unused = version is None and not tables[name][key]
             if unused or (version is not None and version < since):
                 del tables[name][key]
+    if study.prior is not None:
+        tables[PRIOR] = plain_fields(study.prior)
     return sections.pop("") | sections | tables | {"columns": column_tables(study.columns)}
 
 

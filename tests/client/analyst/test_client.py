@@ -28,6 +28,7 @@ from eigenveil.reporting.document import signed_release
 from eigenveil.signatures import ReleaseKeys, formatted
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.applicant import Applicant
+from eigenveil.study.prior import Prior, PriorSource, encode_axes
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
 from eigenveil.study.toml import study_digest, study_to_toml
 from eigenveil.study_authorization import authorization_from_proto, check_authorization
@@ -44,6 +45,8 @@ PUBLIC = KEY.public_key().public_bytes_raw()
 STUDY = a_study(sites=("east", "north", "south"))
 AUTO = replace(STUDY, algorithm=Algorithm.AUTO)
 ADA = Identity(federation="test", role=Role.ANALYST, name="ada")
+PRIOR = Prior(source=PriorSource.LOADINGS, sha256="ab" * 32, scaling=Scaling.BOUNDS, variances=(1.0,),
+              level=0.125, axes=encode_axes(np.eye(STUDY.dimension)[:1]))  # fmt: skip
 CHANGED: dict[str, dict[str, Any]] = {
     "name": {"name": "other"},
     "columns": {"columns": (*STUDY.columns[1:], replace(STUDY.columns[0], upper=STUDY.columns[0].upper + 1))},
@@ -71,6 +74,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "colluding": {"trust": Trust.SECURE_AGGREGATION, "colluding": 2},
     "attempts": {"trust": Trust.SECURE_AGGREGATION, "attempts": 2,
                  "federation": replace(STUDY.federation, quorum=2)},
+    "prior": {"prior": PRIOR, "algorithm": Algorithm.REFINED_COV, "scaling": Scaling.BOUNDS},
 }  # fmt: skip
 OF_FEDERATION: dict[str, dict[str, Any]] = {
     "sites": {"sites": ("east", "north", "west")}, "required": {"required": ("north",)},

@@ -72,6 +72,18 @@ def test_a_comparison_with_the_truth_is_not_private(
     assert "NOT PRIVATE" in Path(value["report"]).read_text()
 
 
+def test_the_terminal_and_the_report_say_what_the_first_releases_decided(
+    unpainted: None, study: Path, data: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    study.write_text(study.read_text().replace('"gauss-cov"', '"auto"\nchoose = "during"'))
+    assert eigenveil(["simulate", str(study), "--data", str(data), "--out", str(tmp_path / "out")]) == 0
+    written = load_unsigned((tmp_path / "out" / "simulation.zip").read_bytes())
+    assert written is not None
+    decision = str(written.result.decision)
+    assert f"decision: {decision}\n" in capfd.readouterr().out
+    assert decision in (tmp_path / "out" / "report.html").read_text()
+
+
 @pytest.mark.parametrize("split", ["even", "3,2,1"])
 def test_one_record_more_moves_no_other_record(split: str) -> None:
     """On top, in the middle or at the end; also where records are equal. Cut by position, one on top moves a

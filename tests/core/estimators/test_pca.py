@@ -31,6 +31,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:the directions are mostly noise",
     "ignore:the predicted error assumes",
     "ignore:the noise of the private mean",
+    "ignore:component . and the next direction",
 )
 
 
@@ -153,11 +154,13 @@ def test_one_record_is_fitted_like_any_other_number_of_them() -> None:
 
 
 def test_noise_is_warned_about_and_so_are_variances_that_cannot_be() -> None:
-    with pytest.warns(UserWarning, match="mostly noise|private mean|bounds allow in total, 9600") as caught:
+    with pytest.warns(
+        UserWarning, match="mostly noise|private mean|bounds allow in total, 9600|next direction"
+    ) as caught:
         fitted = PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(records(3))
     assert [str(one.message) for one in caught] == fitted.release_["results"]["pca"]["warnings"]
     assert {one.filename for one in caught} == {__file__}
-    assert len(caught) == 3
+    assert len(caught) == 4
 
 
 X = records(50)
@@ -221,3 +224,20 @@ def test_every_spelling_is_the_same_bounds(pairs: list[tuple[float, float]]) -> 
 def test_invalid_bounds_are_refused(bounds: Any, named: bool, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         lower_upper(bounds, ["a", "b"], named=named)
+
+
+def test_a_prior_of_public_rows_is_used_and_never_by_default() -> None:
+    generator = np.random.default_rng(3)
+    rows = generator.normal(size=(900, 8)) * [3, 1, 1, 1, 1, 1, 1, 1]
+    values: dict[str, Any] = {"epsilon": 0.3, "bounds": (-12, 12), "random_state": 0}
+    assert PrivatePCA(1, **values).fit(rows[:800]).result_.prior is None
+    with pytest.warns(UserWarning, match="starts from a prior"):
+        fitted = PrivatePCA(1, prior=rows[800:], **values).fit(rows[:800])
+    assert fitted.result_.prior is not None
+    assert fitted.result_.prior.used
+    assert fitted.release_["plan"]["algorithm"] == "refined-cov"
+    assert str(rows[800, 0]) not in str(fitted.release_)
+    with pytest.raises(ValueError, match="prior: row 5: x0"):
+        PrivatePCA(1, prior=rows[800:] + 50 * (np.arange(100) == 4)[:, None], **values).fit(rows[:800])
+    with pytest.raises(ValueError, match="absent"):
+        PrivatePCA(1, prior="absent.csv", **values).fit(rows[:800])

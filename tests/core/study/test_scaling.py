@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import example as with_example
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from eigenveil.planning.error_models.assumed_records import default_spectrum
 from eigenveil.planning.recommend import recommend
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.checks import plain_fields
+from eigenveil.study.scaling import PlausibleSpread
 from eigenveil.study.study import Column, Scaling, Study
 from eigenveil.study.toml import draft_from_toml, parse_study, sent_study, study_to_dict, study_to_toml
 from eigenveil_common.examples import example
@@ -62,12 +64,34 @@ def test_spreads_in_another_unit_and_equal_bounds_name_no_column() -> None:
     alike = tuple(a_column(name, 0, 100) for name in "ab")
     wide = {
         "a": spreads["age"]._replace(unit="year", spread=90.0),
-        "b": spreads["age"]._replace(unit="year", spread=1.0),
+        "b": spreads["age"]._replace(unit="year", spread=5.0),
     }
     assert a_study(columns=alike).warnings(wide) == ()
     uneven = (*alike[:1], a_column("b", 0, 1000), a_column("c", 0, 1000))
     (warning,) = a_study(columns=uneven).warnings(wide | {"c": wide["b"]})
     assert "a will dominate" in warning
+
+
+@pytest.mark.parametrize("scaling", Scaling)
+@pytest.mark.parametrize(("steps", "coarse"), [(29.0, True), (31.0, False)])
+def test_bounds_with_few_grid_steps_a_spread_are_named_with_right_ones(
+    scaling: Scaling, steps: float, coarse: bool
+) -> None:
+    narrow, wide = a_column("a", -1, 1), a_column("b", 0, 4000)
+    half = 2000 if scaling is Scaling.NONE else 1
+    spread = steps * half / 4096
+    study = a_study(columns=(narrow, wide), scaling=scaling)
+    spreads = {"a": PlausibleSpread("year", spread), "b": PlausibleSpread("year", 500.0)}
+    found = [one for one in study.warnings(spreads) if "grid steps" in one]
+    assert bool(found) is coarse
+    assert all(f"a ({steps:.2g} steps; {10 * spread:.2g} year apart)" in one for one in found)
+
+
+def test_a_column_within_right_bounds_needs_a_finer_grid() -> None:
+    study = a_study(columns=(a_column("a", -1, 1),), scaling=Scaling.BOUNDS, grid_steps=64)
+    (found,) = study.warnings({"a": PlausibleSpread("year", 0.25)})
+    assert "a (16 steps):" in found
+    assert found.endswith("use a larger grid_steps")
 
 
 UNITS = st.sampled_from(["", "1", "a", "kg"])

@@ -130,6 +130,11 @@ scaling_option = click.option(
     show_default=True,
     help="As the release scales columns, in their own units, or divided by their standard deviations.",
 )
+two_valued_option = click.option(
+    "--two-valued",
+    type=Names(),
+    help="Columns whose only values are their two bounds: their means then check what clipping removed.",
+)
 number_option = click.option("-k", "--number", "k", required=True, type=click.IntRange(1), help="How many.")
 
 
@@ -145,15 +150,24 @@ def _derive_command(question: Callable[..., Any]) -> click.Command:
     """Return a command that computes a result from the moments of a release, and prints it."""
 
     @wraps(question)
-    def command(release: Path, key: str | None, profile: Path | None, as_json: bool, **given: Any) -> None:
+    def command(
+        release: Path,
+        key: str | None,
+        profile: Path | None,
+        two_valued: list[str] | None,
+        as_json: bool,
+        **given: Any,
+    ) -> None:
         from eigenveil_client.analyst.derived_tables import read_moments, show
 
+        names = tuple(two_valued or ())
         if "other" in given:
-            given["other"] = read_moments(given["other"], key, profile)
-        answer = question(read_moments(release, key, profile), **given)
+            given["other"] = read_moments(given["other"], key, profile, names)
+        answer = question(read_moments(release, key, profile, names), **given)
         print_result_as(answer.to_dict(), as_json, lambda _: show(answer))
 
-    return derive.command()(release_argument(key_option(profile_option(json_option(command)))))
+    options = key_option(profile_option(two_valued_option(json_option(command))))
+    return derive.command()(release_argument(options))
 
 
 @_derive_command

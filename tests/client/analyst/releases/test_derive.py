@@ -58,6 +58,15 @@ def test_a_command_answers_as_python(words: list[str], query: Any, capfd: Captur
     out = capfd.readouterr().out
     assert "\n" in out
     assert all(f"note: {note}" in out for note in expected["notes"])
+    assert f"Intervals: {expected['intervals']}." in out
+
+
+def test_a_column_stated_to_be_two_valued_is_held_against_its_mean(capfd: Capture) -> None:
+    """c0 is not: its variance contradicts the one that its mean and bounds give."""
+    code, value, _ = answer(capfd, "correlation", "release.zip", "--two-valued", "c0")
+    expected = Moments.of(RUN, two_valued=["c0"]).correlation()
+    assert (code, value) == (0, json.loads(json.dumps(expected.to_dict())))
+    assert any("two-valued c0 contradict" in note for note in value["notes"])
 
 
 def test_a_release_is_verified_with_the_key(capfd: Capture) -> None:

@@ -225,17 +225,18 @@ COLUMNS = tuple(Column(name=f"c{i}", unit="", lower=0.0, upper=1.0) for i in ran
 
 def questions() -> None:
     """Run by a process with its own BLAS: what is asked after releases that are the same for all."""
-    cases = [(algorithm, Scaling.BOUNDS) for algorithm in ALGORITHMS]
-    for algorithm, scaling in [*cases, (Algorithm.REFINED_COV, Scaling.STANDARD)]:
-        study = a_study(components=2, epsilon=8.0, columns=COLUMNS, scaling=scaling)
-        random, session = np.random.default_rng(5), Session(a_plan(study.with_algorithm(algorithm)))
+    study = a_study(components=2, epsilon=8.0, columns=COLUMNS, scaling=Scaling.BOUNDS)
+    refined = a_plan(study.with_algorithm(Algorithm.REFINED_COV))
+    standard = replace(refined, study=replace(refined.study, scaling=Scaling.STANDARD))
+    plans = [a_plan(study.with_algorithm(algorithm)) for algorithm in ALGORITHMS]
+    for plan in [*plans, replace(refined, revision=2), standard]:
+        random, session = np.random.default_rng(5), Session(plan)
         while (round_query := session.pending) is not None and round_query.round < 30:
             sys.stdout.write(query_to_proto(round_query).SerializeToString().hex() + "\n")
             size = getattr(round_query.query, "released", round_query.query.length)
             found, sigma = random.integers(0, 10**6, size), 1.0
-            if isinstance(
-                round_query.query, Gram
-            ):  # two variances stand out, and all others hide in the noise
+            # Two variances stand out, and all others hide in the noise.
+            if isinstance(round_query.query, Gram):
                 found, sigma = np.rint(1e6 * random.standard_normal(size)).astype(np.int64), 1e6
                 found[:2] += 10**8
             session.feed(release_of(round_query, found.tolist(), sigma))
