@@ -150,7 +150,7 @@ def reflection(v: IntArray) -> IntArray:
     return mirrored
 
 
-def a_cross(d: int, k: int) -> q.CrossSpec:
+def a_cross(d: int, k: int, fraction_bits: int = 0) -> q.CrossSpec:
     """k leading directions and a spare one, no two scales alike."""
     return q.CrossSpec(
         centre=(np.arange(d) * 53) % 97 - 48,
@@ -158,6 +158,7 @@ def a_cross(d: int, k: int) -> q.CrossSpec:
         scales=np.arange(k) * 100 + 700,
         retained=np.array([300]),
         shift=20,
+        fraction_bits=fraction_bits,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from eigenveil.accounting.zcdp import NO_COST, pico_epsilon
 from eigenveil.algorithms import Estimate, steps_of
-from eigenveil.algorithms.recommended.auto import FirstStage
+from eigenveil.algorithms.recommended.refined_cov import FirstStage
 from eigenveil.algorithms.shared.preparation import box, check_bounds
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
 from eigenveil.protocol.plan import Plan

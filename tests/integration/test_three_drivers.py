@@ -27,7 +27,7 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.grid import S
 from eigenveil.study.study import MIN_BATCH_RECORDS, Study
-from eigenveil.study.toml import study_from_dict
+from eigenveil.study.toml import study_from_dict, study_to_toml
 from eigenveil.study_authorization import release_analyst
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity
@@ -183,3 +183,20 @@ async def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Pat
     assert release_analyst(by_federation).fingerprint  # the only one of the three that an analyst signed
     assert by_federation["private"] is False
     assert not algorithm.startswith("subspace-exact") or by_federation["results"]["pca"]["declined"] is None
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+async def test_a_prior_gives_the_same_bits_in_all_three(tmp_path: Path) -> None:
+    known = np.random.default_rng(6).normal(size=(60, 4)) * [2.0, 1.0, 0.5, 0.2]
+    estimator = PrivatePCA(
+        1, epsilon=0.3, bounds=(-5, 5), scaling="bounds", algorithm="refined-cov", random_state=RANDOM_STATE,
+        prior=np.clip(known, -5, 5),
+    )  # fmt: skip
+    by_estimator = estimator.fit(some_records("refined-cov")).release_
+    study = study_from_dict(by_estimator["plan"]["study"])
+    by_simulator = simulate(study, {SITE: some_records("refined-cov")}, seed=noise_seed()).document
+    by_federation = await federated(tmp_path, study, study_to_toml(study))
+    assert comparable(by_simulator) == comparable(by_estimator)
+    assert comparable(by_federation) == comparable(by_estimator)
+    assert by_federation["results"]["pca"]["prior"]["used"]
+    assert release_analyst(by_federation).fingerprint

@@ -16,9 +16,11 @@ from tests.mutants.lines import OF_LINES
 from tests.mutants.masked import OF_MASKED
 from tests.mutants.masked_sites import OF_MASKED_SITES
 from tests.mutants.mutant import Mutant, each, of
+from tests.mutants.priors import OF_PRIORS
 from tests.mutants.records import OF_RECORDS
 from tests.mutants.signatures import OF_SIGNATURES
 from tests.mutants.stated import OF_STATED
+from tests.mutants.stated_gaps import OF_STATED_GAPS
 from tests.mutants.versions import OF_VERSIONS
 from tests.mutants.wiring_core import OF_WIRING_CORE
 from tests.mutants.wiring_daemons import OF_WIRING_DAEMONS
@@ -26,6 +28,11 @@ from tests.mutants.wiring_daemons import OF_WIRING_DAEMONS
 DRAWN = "tests/core/mechanisms/test_drawn.py"
 BOUNDS = "tests/core/algorithms/test_bounds.py"
 CROSS = "tests/core/queries/test_cross_covariance.py"
+FEW_STEPS = (
+    "tests/core/algorithms/test_fractions.py"
+    "::test_a_result_names_columns_with_few_steps_a_spread_and_right_bounds"
+)
+MEAN = "tests/core/algorithms/test_fractions.py::test_a_mean_between_two_steps_turns_no_component"
 REFINEMENT = "tests/core/algorithms/test_refinement.py"
 REFINED_PY = "algorithms/recommended/refined.py"
 REVISIONS = "tests/core/algorithms/test_revisions.py"
@@ -173,11 +180,32 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P28", "site/sums.py", "        np.rint(y, out=y)\n", "",
        f"{CROSS}::test_what_is_taken_off_a_row_is_rounded_before"),
     of("P28", "site/sums.py", "0.0, query.radius)", "0.0, 2 * query.radius)", SENSITIVITY),
-    of("P28", "site/sums.py", "norm2, 0.", "0 * norm2, 0.", "tests/core/site/test_clipping_decides.py"
+    of("P28", "site/sums.py", "None, norm2, 0.", "None, 0 * norm2, 0.",
+       "tests/core/site/test_clipping_decides.py"
        "::test_a_norm_proposed_too_small_costs_records_but_no_privacy[cross-covariance]"),
+    of("P28", "queries/cross_covariance.py", "** 2 < EXACT", "** 2 < 4 * EXACT",
+       f"{TEST_CLIPPING_LIMITS}::test_a_rest_whose_squared_norm_floats_cannot_hold_is_refused"),
+    of("P28", "queries/cross_covariance.py", "0, MOST_FRACTION_BITS)", "0, 60)", OUTSIDE),
+    of("P28", "site/sums.py", "        z *= fine\n", "",
+       f"{CROSS}::test_fraction_bits_remove_what_is_below_half_a_step"),
+    of("P25", "queries/cross_covariance.py", "spec.k, spec.fraction_bits))", "spec.k))",
+       f"{CROSS}::test_what_leaves_too_little_of_records_is_not_honest"),
+    of("R35", "protocol/query.py", 'ADDED_FIELDS = {"fraction_bits": 0}', "ADDED_FIELDS: dict[str, int] = {}",
+       "tests/vectors/test_vectors.py"),
+    of("P7", "algorithms/shared/preparation.py", "offset=offset / S", "offset=0 * offset", MEAN),
+    of("P7", "reporting/loadings.py", "result), *coarse)", "result))",
+       FEW_STEPS),
+    of("P7", "numerics/arrow.py", "left * cosines @ left.T", "np.diag(cosines)",
+       "tests/core/numerics/test_arrow.py"
+       "::test_the_rotation_is_orthogonal_and_leads_to_the_leading_eigenvectors"),
+    of("P28", "site/sums.py", "(1 - kept**2)", "(1 - kept)",
+       "tests/core/queries/test_conformance.py"
+       "::test_an_answer_about_hostile_records_is_that_of_the_reference[cross-norms]"),
+    of("P7", REFINEMENT_PY, " + self.rounding[:, None] / gaps**2", "",
+       "tests/core/algorithms/test_fractions.py::test_rounding_of_rests_is_stated"),
     of("P25", "queries/cross_covariance.py", "2 * ceil_sqrt", "ceil_sqrt",
        f"{CROSS}::test_at_the_floor_a_clipped_record_still_has_a_coefficient"),
-    of("P25", "queries/cross_covariance.py", "LEAST_UNSHIFTED_NORM << self.spec.shift", "0",
+    of("P25", "queries/cross_covariance.py", "LEAST_UNSHIFTED_NORM << spec.shift", "0",
        f"{CROSS}::test_what_leaves_too_little_of_records_is_not_honest"),
     # ---- what refinement makes of it
     of("P7", "algorithms/shared/query_builders.py", "self.leading / WEIGHT", "np.ones(self.k)",
@@ -192,15 +220,12 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{REFINEMENT}::test_a_weak_first_stage_is_turned_in_more_steps"),
     of("P7", REFINEMENT_PY, "(further.T @ rest).", "0 * (further.T @ rest).",
        f"{REFINEMENT}::test_what_lies_beyond_the_spare_directions_is_found"),
-    of("P7", REFINEMENT_PY, "math.hypot(typical_sine(tilts), centre_sine(start, gaps))",
-       "typical_sine(tilts)",
+    of("P7", REFINEMENT_PY, "centre_sine(start, gaps), rounding))", "0.0, rounding))",
        "tests/compat/test_golden.py::test_an_earlier_revision_gives_the_results_of_its_releases[1.0]"),
-    of("P7", REFINED_PY, "plan.revision >= 2", "plan.revision >= 1",
+    of("P7", REFINED_PY, "if start.plan.revision >= 2", "if start.plan.revision >= 1",
        f"{REVISIONS}::test_revision_1_states_the_error_of_the_refinement_alone"),
     of("P7", REFINED_PY, "neglected * before**2", "neglected * before",
        f"{REVISIONS}::test_revision_2_states_what_revision_1_does_at_a_strong_signal"),
-    of("P7", REFINED_PY, "neglected: float = 0.0", "neglected: float = 1.5",
-       f"{REVISIONS}::test_auto_states_the_error_of_the_refinement_alone"),
     of("P25", REFINEMENT_PY, "_nearest(axes[:, :k])", "axes",
        "tests/client/site/daemon/test_own_session.py::test_two_builds_of_blas_make_the_same_queries"),
     of("P7", REFINEMENT_PY, "left / steps", "left",
@@ -237,8 +262,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_CRASHES,
     *OF_MASKED,
     *OF_MASKED_SITES,
-    *OF_RECORDS,
-    *OF_SIGNATURES, *OF_STATED,
+    *OF_PRIORS, *OF_RECORDS,
+    *OF_SIGNATURES, *OF_STATED, *OF_STATED_GAPS,
     *OF_VERSIONS,
     *OF_WIRING_CORE,
     *OF_WIRING_DAEMONS,

@@ -30,7 +30,7 @@ OF_VERSIONS: tuple[Mutant, ...] = (
           ("plan.revision in self.revisions.get(plan.algorithm.value, ())", "True"),
           ("left < federation.least or bool(old.keys() & set(federation.required))", "False")),
     of("R35", "signatures.py", "    if required != []:", "    if False:", "tests/vectors/test_vectors.py"),
-    of("R35", "protocol/plan.py", 'if raw["required"]:', "if False:", REQUIRED),
+    of("R35", "protocol/plan.py", "if name != REQUIRED_PRIOR]:", "if False]:", REQUIRED),
     of("R35", "protocol/plan.py", "canonical(_merged(plan_to_dict(self), self.unknown))",
        "canonical(plan_to_dict(self))", KEPT),
     of("R34", "protocol/authorities.py", "has_signed(before.key, after.succession, named)", "True",
@@ -43,7 +43,7 @@ OF_VERSIONS: tuple[Mutant, ...] = (
           ("text=toml_text(given))\n\n\ndef is_whole", "text=self.text)\n\n\ndef is_whole")),
     *each("R36", "study/scaling.py", DEFAULT, ("len(_units(columns)) > 1", "True"),
           ("return ONE[1] if unit in ONE else unit", "return unit")),
-    of("R36", "study/study.py", "found += bounds_warnings(self.columns, spreads)", "pass", WARNED),
+    of("R36", "study/study.py", "found += width_warnings(", "(lambda *_: ())(", WARNED),
     # ---- what is frozen
     of("R35", "protocol/plan.py", '"micro_rho": plan.micro_rho', '"cost": plan.micro_rho', SAME),
     of("R35", "numerics/encoding.py", 'eigenveil/{domain}/v1', "eigenveil/{domain}/v2", SAME),

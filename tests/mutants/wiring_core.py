@@ -9,6 +9,9 @@ STATED = "test_noise_of_a_release_matches_its_stated_scale[gauss-cov-1e-06]"
 ATTEMPTS = "tests/core/secure_aggregation/test_attempts.py"
 TRUST = "tests/core/reporting/test_trust.py"
 MATRIX = "tests/core/derived/test_matrix.py"
+CLIPPING = "tests/core/derived/test_clipping.py"
+RARE_COLUMN = "test_a_rare_column_is_unknown_and_the_others_are_trusted"
+LOSS_GROWS = "test_errors_grow_with_the_possible_loss_of_a_column_and_only_there"
 QUERY = "tests/core/protocol/test_query.py"
 STATEMENTS = "tests/core/protocol/test_round.py"
 RESULT = "tests/core/reporting/test_result.py"
@@ -56,23 +59,47 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- bounds of floats and integers
     of("P26", "noise/sampler.py", "off + ULP / 2", "ULP / 2",
        "tests/core/noise/test_sampler.py::test_what_the_shift_is_off_by_leaves_as_much_in_doubt"),
-    of("P28", "queries/cross_covariance.py", "(d) + ceil_sqrt(d)", "(d)",
+    of("P28", "queries/cross_covariance.py", "fraction_bits) + ceil_sqrt(d)", "fraction_bits)",
        "tests/core/queries/test_cross_covariance.py"
        "::test_rounding_may_make_the_longest_row_longer_and_that_is_within_the_limit"),
     of("P29", "queries/columns.py", "MAX_MOMENTS_RADIUS = 2**20", "MAX_MOMENTS_RADIUS = 2**22", OUTSIDE),
     # ---- what noise does to derived answers
-    of("P7", "derived/regression.py", "repaired.mean_noise_variance", "0",
+    of("P7", "derived/regression.py", "repaired.mean_errors", "0",
        "tests/core/derived/test_regression.py::test_an_intercept_knows_that_the_mean_is_noised_too"),
     *each("P7", "derived/regression.py", "tests/core/derived/test_regression.py"
           "::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error",
           ("total - fitted_noise", "total"),
           ("np.hypot(fit.matrix.errors(form), fitted_noise)", "fit.matrix.errors(form)")),
-    of("P7", "derived/correlations.py", "repaired.mean_noise_variance", "0",
+    of("P7", "derived/correlations.py", "repaired.mean_errors", "0",
        "tests/core/derived/test_correlation.py::test_stated_errors_of_distances_match_the_spread_over_noise"),
     of("P7", "derived/covariance.py", "self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias",
        "clipping_bias", f"{MATRIX}::test_the_noise_of_the_mean_is_in_the_matrix_as_its_square"),
     of("P7", "derived/moments.py", "noise.centre / len(values)", "0.0", f"{MATRIX}::{STATED}"),
+    # ---- what clipping may have removed from derived answers
+    of("P7", "algorithms/shared/clip_radius.py", "UNSEEN * self.sigma", "0 * self.sigma",
+       f"{CLIPPING}::test_noise_hides_records_up_to_the_top_of_the_grid"),
+    of("P7", "algorithms/shared/clip_radius.py", "losses @ counted", "losses @ self.counts",
+       f"{CLIPPING}::test_no_column_loses_more_than_the_limit"),
+    of("P7", "algorithms/recommended/gauss_cov.py", "norms.largest_loss(at, largest_values(start))",
+       "0 * norms.largest_loss(at, largest_values(start))", f"{CLIPPING}::{RARE_COLUMN}"),
+    *each("P7", "derived/clipping.py", f"{CLIPPING}::{LOSS_GROWS}",
+          ("lost | outside | self.contradicted", "outside | self.contradicted"),
+          ("lost | outside | self.contradicted", "lost | self.contradicted"),
+          (" + outside)", ")")),
+    of("P7", "derived/clipping.py", "difference > CONTRADICTED * math.hypot(error, bias)", "difference < 0",
+       f"{CLIPPING}::test_a_two_valued_column_is_held_against_its_mean"),
+    of("P7", "derived/covariance.py", " * self.loss.noise_growth", "",
+       f"{CLIPPING}::test_no_clipping_is_offered_only_where_its_noise_leaves_the_column"),
+    of("P7", "derived/covariance.py", "self.loss is None or self.loss.exposed",
+       "self.loss and self.loss.exposed",
+       f"{CLIPPING}::test_an_earlier_revision_states_no_loss_and_its_intervals_are_unknown"),
+    of("P7", "algorithms/shared/standardised.py", "outside=tuple(scales.outside.tolist())",
+       "outside=clipping.outside", f"{CLIPPING}::test_the_ends_of_a_frame_are_counted_as_clipping"),
+    of("P7", "reporting/result.py", "if data[name] is None:", "if False:",
+       f"{CLIPPING}::test_an_earlier_revision_states_no_loss_and_its_intervals_are_unknown"),
     # ---- columns in parts of their standard deviations
+    of("P29", "algorithms/shared/standardised.py", "float((errors >= UNKNOWN).mean())", "0.0",
+       "tests/core/algorithms/test_standardised.py::test_without_one_known_spread_the_stated_error_is_one"),
     of("P29", "algorithms/shared/column_scales.py", "study.changed_records", "study.neighbours.records",
        FORESEEN),
     of("P29", "algorithms/shared/column_scales.py", "*= 2 * math.", "*= math.", FORESEEN),
@@ -118,7 +145,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P25", "protocol/query.py", "    if left.shape != right.shape:\n        return False\n", "",
        f"{QUERY}::test_a_query_about_more_columns_differs"),
     # ---- the units and the words of a result
-    of("P7", "derived/covariance.py", "math.hypot(self.noise.count, 1 - self.noise.retained_share)",
+    of("P7", "derived/covariance.py", "math.hypot(self.noise.count, 1 - self.noise.retained_share, unseen)",
        "self.noise.count", f"{MATRIX}::test_clipping_bias_is_noted_only_where_records_are_clipped"),
     *each("R10", "reporting/explain.py", f"{TEST_COSTS}::test_an_explanation_shows_the_longest_rehearsal",
           ('"bytes_per_site": max', '"bytes_per_site": min'),
@@ -126,11 +153,11 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("R10", "reporting/explain.py", "radius == 1", "radius is None",
        f"{TEST_COSTS}::test_an_explanation_states_how_records_are_clipped"),
     of("P7", "reporting/result.py", "offsets(plan.study) + estimate", "estimate", UNITS),
-    of("P7", "reporting/result.py", ".in_units(square)", "", UNITS),
+    of("P7", "reporting/result.py", "estimate.noise.in_units(square)", "estimate.noise", UNITS),
     of("P7", "reporting/result.py", ", estimate.scale", "",
        f"{RESULT}::test_divided_columns_vary_by_no_more_than_their_bounds_in_these_units"),
     of("P7", "algorithms/shared/standardised.py", "noise_scale * unit**2", "noise_scale * unit", PARTS),
-    of("P7", "algorithms/shared/standardised.py", ".in_units(unit**2)", "", PARTS),
+    of("P7", "algorithms/shared/standardised.py", "noise.in_units(unit**2)", "noise", PARTS),
     of("P5", "reporting/explain.py", "cost.micro_rho / MICRO, 6", "plan.micro_rho / 2 / MICRO, 6",
        f"{TEST_COSTS}::test_a_guarantee_claims_what_its_costs_add_up_to"),
     of("P20", "reporting/explain.py", "    Algorithm.PROPOSE_TEST_RELEASE,\n", "", ADDED_UP),

@@ -21,10 +21,11 @@ from eigenveil.algorithms.papers.subspaces import (
     subspace_exact_rank,
     subspace_reference,
 )
-from eigenveil.algorithms.recommended.auto import FirstStage, auto, rehearsal_steps
+from eigenveil.algorithms.recommended.auto import auto, rehearsal_steps
 from eigenveil.algorithms.recommended.dp_pca import dp_pca
 from eigenveil.algorithms.recommended.gauss_cov import gauss_cov
-from eigenveil.algorithms.recommended.refined import refined_cov, refined_pca
+from eigenveil.algorithms.recommended.refined import refined_pca
+from eigenveil.algorithms.recommended.refined_cov import FirstStage, refined_cov
 from eigenveil.algorithms.shared.custom_algorithm import as_custom_algorithm, checked_steps
 from eigenveil.algorithms.shared.preparation import (
     LocationEstimate,

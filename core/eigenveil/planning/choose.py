@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from eigenveil.accounting.formatting import rounded_up, shown
-from eigenveil.algorithms.recommended.auto import WIDE, FirstStage, first_stages
+from eigenveil.algorithms.recommended.auto import WIDE, first_stages
+from eigenveil.algorithms.recommended.refined_cov import FirstStage
 from eigenveil.algorithms.shared.preparation import SMALL_SAMPLE
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models import predict_plan_error
@@ -133,11 +134,14 @@ def best_candidate(study: Study, spectrum: AssumedSpectrum) -> Algorithm:
 
 
 def candidates(study: Study) -> tuple[Algorithm, ...]:
-    """Return the candidates that can run: only a matrix can be pure, and too many columns exclude a matrix.
+    """Return the candidates that can run: only a matrix can be pure, too many columns exclude a matrix, and
+    a prior is for refined-cov.
     For standardised columns a plain matrix comes first: their variances are too close for a last stage to
     separate them, and it was never far from the best (docs/scaling.md)."""
     if study.delta == 0:
         return (Algorithm.GAUSS_COV,)
+    if study.prior is not None:
+        return (Algorithm.REFINED_COV,)
     runnable = [one for one in CANDIDATES if not (study.dimension > WIDE and one in NARROW_ONLY)]
     standard = study.scaling is Scaling.STANDARD
     return tuple(sorted(runnable, key=lambda one: standard and one is not Algorithm.GAUSS_COV))

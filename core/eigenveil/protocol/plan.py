@@ -14,9 +14,8 @@ from eigenveil.accounting.formatting import shown
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
-from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
-from eigenveil.queries.limits import least_row_radius, row_norm_limit
+from eigenveil.queries.limits import SUM_LIMIT, least_row_radius, require, row_norm_limit
 from eigenveil.signatures import Keys, check_signature
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.checks import need
@@ -40,6 +39,7 @@ PLAN_KEYS: dict[str, Any] = dict.fromkeys(
         *("micro_rho", "atto_delta"),
     )
 ) | {"study": KEYS}
+REQUIRED_PRIOR = "study.prior"  # a site that does not know it would compute other queries
 SIMULATION = "simulation"  # name of a simulation's federation and analyst
 
 
@@ -109,6 +109,10 @@ class Plan:
             f"{name} finds a subspace that contains the records exactly, and scaling by noised standard "
             'deviations would round the records out of it; use scaling = "bounds" or "none"',
         )
+        need(
+            self.study.prior is None or self.algorithm is Algorithm.REFINED_COV,
+            f"{name} takes no prior; leave it out, or use refined-cov with a delta above 0 and no `choose`",
+        )
         if self.study.masked:
             self._check_masked()
 
@@ -142,9 +146,14 @@ class Plan:
             )
 
     def _check_sums(self) -> None:
-        d = self.study.dimension
+        d, sites = self.study.dimension, len(self.study.federation.sites)
         widest = Gram(centre=[0] * d, radius=row_norm_limit(d))  # type: ignore[arg-type]
-        check_no_overflow(widest, self.most_records)
+        most = (SUM_LIMIT - 1) // (widest.bound * sites)
+        require(
+            self.study.max_records <= most,
+            f"max_records = {self.study.max_records}: sums of {d} columns over that many records of each of "
+            f"{sites} sites could leave the exact range; lower max_records to at most {most}",
+        )
 
     @property
     def most_records(self) -> int:
@@ -251,10 +260,10 @@ def plan_for(
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Return nested plain values, with every key present. `required` names the keys that a reader must know,
-    beyond those of this version; there is none yet."""
+    beyond those of every plan of this version."""
     return {
         "version": plan.version,
-        "required": [],
+        "required": [] if plan.study.prior is None else [REQUIRED_PRIOR],
         "federation": plan.federation,
         "submission": plan.submission,
         "analyst": plan.analyst,
@@ -298,8 +307,8 @@ def _check_version(raw: Mapping[str, Any]) -> None:
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported by this "
             f"version, which reads {PLAN_VERSION_MIN} to {PLAN_VERSION} with {ROW_BITS}; upgrade eigenveil",
         )
-    if raw["required"]:
-        names = ", ".join(map(str, raw["required"]))
+    if unknown := [name for name in raw["required"] if name != REQUIRED_PRIOR]:
+        names = ", ".join(map(str, unknown))
         raise PeerError(
             Code.VERSION, f"the plan requires what this version does not know: {names}. Upgrade eigenveil"
         )

@@ -1,16 +1,16 @@
-"""Accuracy with real noise at epsilon 1 against the stated targets, 15 % margin (benchmarks/accuracy.py).
+"""Accuracy with real noise at epsilon 1, 15 % margin: the targets of benchmarks/accuracy/targets.py.
 
 A median of 20 runs is random: a quick cell may lie 2.8 standard errors below its bound, and a right build
 fail it 3 times in 1,000. Whoever fails is therefore measured over 120 runs, and only that counts.
 Over 240 runs of every quick cell, resampled, the bound lay at least 7.6 standard errors of such a median
 above its mean: a right build fails less than once in 10^10 times. Targets within 15 % of 1 are reported by
-benchmarks/accuracy.py and are no test: nothing can miss them."""
+benchmarks/accuracy/targets.py and are no test: nothing can miss them."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.accuracy import MARGIN, TARGETS, Target, measure
+from benchmarks.accuracy.targets import MARGIN, TARGETS, Target, measure
 from benchmarks.families import bundled
 
 FAMILIES = {family.name: family for family in bundled()}

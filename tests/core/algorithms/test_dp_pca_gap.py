@@ -40,8 +40,8 @@ def found(
     ("variances", "epsilon", "message"),
     [
         ([90.0, 40.0, 2.0, 2.0, 2.0, 2.0], WEAK, None),  # all that is left is less than the second
-        ([90.0, 40.0, 39.5, 2.0, 2.0, 2.0], WEAK, "which was not measured"),
-        ([90.0, 40.0, 20.0, 20.0, 20.0, 20.0], WEAK, "which was not measured"),
+        ([90.0, 40.0, 39.5, 2.0, 2.0, 2.0], WEAK, "component 2 and the next direction"),
+        ([90.0, 40.0, 20.0, 20.0, 20.0, 20.0], WEAK, None),
         ([90.0, 40.0, 20.0, 20.0, 20.0, 20.0], STRONG, None),
         ([90.0, 40.0, 39.99, 20.0, 20.0, 20.0], STRONG, "component 2 and the next direction"),
     ],

@@ -60,8 +60,9 @@ def consistent(squares: float, freedom: int) -> bool:
 # ------------------------------------------------------------------ a turn
 
 
+@pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize(("m", "k"), [(12, 1), (12, 4), (6, 2), (4, 4)])
-def test_without_noise_turns_end_at_the_components(m: int, k: int) -> None:
+def test_without_noise_turns_end_at_the_components(m: int, k: int, direct: bool) -> None:
     d = 12
     axes = basis(d, d, 1)
     exact = (axes * np.append([9.0, 7.0, 5.0, 4.0], np.full(d - 4, 1.0))) @ axes.T
@@ -73,7 +74,7 @@ def test_without_noise_turns_end_at_the_components(m: int, k: int) -> None:
         matrix = frame.T @ exact @ frame
         outside = exact @ frame[:, :k] - frame @ matrix[:, :k]
         turned = known(frame, list(found.variances), k, 1.0, 1.0)
-        found = turned.turned(matrix[:k, k:], outside, np.full(found.sd.shape, 1e-9))
+        found = turned.turned(matrix[:k, k:], outside, np.full(found.sd.shape, 1e-9), direct=direct)
     assert sin_angle(found.basis[:, :k].T, axes[:, :k].T) < 1e-6
 
 
@@ -89,7 +90,7 @@ def test_the_rest_after_a_turn_has_its_stated_size(noise: float) -> None:
         seen = entries + generator.normal(scale=noise, size=entries.shape)
         first = known(np.eye(d), [gap + 1, *[1.0] * (d - 1)], 1, sd)
         # As if nothing were surprising: what is said of a surprise is held elsewhere.
-        found = first.turned(seen, np.zeros((d, 1)), np.full(first.sd.shape, noise))
+        found = first.turned(seen, np.zeros((d, 1)), np.full(first.sd.shape, noise), direct=True)
         left = found.basis[1:, 0] * gap / found.basis[0, 0] - entries[0]
         square += float((left**2).sum()) / (1 / (1 / sd**2 + 1 / noise**2))
     assert consistent(square, runs * (d - 1))
@@ -191,6 +192,7 @@ def test_a_weak_first_stage_is_turned_in_more_steps(algorithm: Algorithm) -> Non
 def test_what_lies_beyond_the_spare_directions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """With so few directions of their own weight that nearly all is read off the rest."""
     rows, what = spectrum(20_000, FALLING, 0), study(20, A.REFINED_COV, epsilon=4.0)
+    monkeypatch.setattr(refinement, "FEWER_SPARE", ())
     found = [sin_angle(run(what, rows, 0).estimate.components, truth(rows, 1))]
     monkeypatch.setattr(refinement, "SPARE", 1)
     found += [sin_angle(run(what, rows, 0).estimate.components, truth(rows, 1))]

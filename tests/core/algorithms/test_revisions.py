@@ -1,4 +1,4 @@
-"""[P7] Revisions of refined-cov: equal queries, charges and released matrices; another stated error."""
+"""[P7] Revisions of refined-cov: 1 and 2 have equal queries and another stated error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigenveil import simulation
-from eigenveil.algorithms.recommended import auto, refined
+from eigenveil.algorithms.recommended import refined, refined_cov
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import make_plan
 from eigenveil.simulation import Simulation
@@ -70,15 +70,17 @@ def test_revision_2_states_what_revision_1_does_at_a_strong_signal() -> None:
     assert stated(run_revision(2, STRONG)) == stated(run_revision(1, STRONG))
 
 
-def test_auto_states_the_error_of_the_refinement_alone() -> None:
-    """Its revision is its own: what a revision of refined-cov changes is not in it. At this signal revision 2
-    of refined-cov would state more, and neither error is 1, at which both revisions agree."""
+def test_the_first_revision_of_auto_states_the_error_of_the_refinement_alone() -> None:
+    """Its revision is its own: what revision 2 of refined-cov changes is not in it. At this signal that would
+    state more, and neither error is 1, at which both revisions agree."""
     rows = spectrum(1000, [1.4, *[1.0] * 9], 1)
+    plan = replace(make_plan(study(10, AUTO, choose="during", epsilon=2.0)), revision=1)
     with (
-        mock.patch.object(auto, "_probe", return_value=(auto.FirstStage.MATRIX, "")),
+        mock.patch.object(simulation, "make_plan", return_value=plan),
+        mock.patch.object(refined_cov, "probe", return_value=(refined_cov.FirstStage.MATRIX, "")),
         mock.patch.object(refined, "stated_sine", wraps=refined.stated_sine) as spy,
     ):
-        found = run(study(10, AUTO, choose="during", epsilon=2.0), rows)
+        found = run(plan.study, rows)
     assert found.plan.algorithm is AUTO
     start, after, first, _ = spy.call_args.args
     assert stated(found) == after.sine(start) < 1.5 * first.sine(start) ** 2 < first.sine(start) < 1

@@ -154,7 +154,8 @@ def test_the_stated_and_the_predicted_sine_are_near_the_measured_one() -> None:
 def test_noise_is_stated_in_parts_of_standard_deviations() -> None:
     """The unit is the frame's deviation, and for a variance its square."""
     frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
-    scales = ColumnScales(frame=frame, resolved=np.ones(4, dtype=bool), noise=np.zeros(4))
+    none, resolved = np.zeros(4), np.ones(4, dtype=bool)
+    scales = ColumnScales(frame=frame, resolved=resolved, noise=none, outside=none, lost=none)
     noise = MatrixNoise(
         distribution=NoiseDistribution.GAUSSIAN,
         diagonal=2e-3,
@@ -183,6 +184,14 @@ def test_a_column_that_noise_hides_is_named_and_does_no_harm() -> None:
     x = (records[:, 2:] - records[:, 2:].mean(axis=0)) / records[:, 2:].std(axis=0)
     goal = np.r_[0, 0, eigenpairs(x.T @ x / len(x))[1][:, 0]][None, :]
     assert sin_angle(goal, result.components) < 0.5
+
+
+def test_without_one_known_spread_the_stated_error_is_one() -> None:
+    """Each column was divided by an assumption: the result has the components of other columns."""
+    records = correlated(6000) / SPREAD / 50
+    results = [run(records, seed=seed, epsilon=1.0, components=1).result for seed in range(3)]
+    assert all("spread of these columns: c0, c1, c2, c3;" in one.warnings[0] for one in results)
+    assert [one.sin_error for one in results] == [1.0] * 3
 
 
 def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.algorithms.recommended.auto import WIDE
 from eigenveil.errors import Code
 from eigenveil.planning.choose import (
     CANDIDATES,
@@ -48,7 +49,8 @@ def test_auto_is_always_one_of_the_candidates(d: int, neighbours: Neighbours, ra
 
 
 def test_a_matrix_too_wide_to_send_is_not_chosen() -> None:
-    study = an_auto(1001, expected_records=10**6)
+    assert choose(an_auto(WIDE, expected_records=10**6)) is Algorithm.REFINED_COV
+    study = an_auto(WIDE + 1, expected_records=10**6)
     assert choose(study) is Algorithm.REFINED_PCA
     assert not {Algorithm.REFINED_COV, Algorithm.GAUSS_COV} & set(candidates(study))
 

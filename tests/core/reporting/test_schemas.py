@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 from eigenveil import Simulation, simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.prior import Prior, PriorSource, encode_axes
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Missing, Scaling, Study, Trust
 from tests.repo.tree import ROOT
 from tests.support import a_column, a_study
 
-OPTIONAL = {"attempts"}  # of a round: of masked studies only
+OPTIONAL = {"attempts", "clipping", "prior"}  # masked rounds; a covariance with an error model; a prior
 
 
 @cache
@@ -47,6 +49,10 @@ def run(study: Study) -> Simulation:
     return simulate(study, rows, seed=1)
 
 
+KNOWN = Prior(
+    source=PriorSource.ROWS, sha256="ab" * 32, scaling=Scaling.BOUNDS, variances=(1.0,), level=0.5,
+    axes=encode_axes(np.eye(3)[:1]),
+)  # fmt: skip
 STUDIES = {
     "plain": a_study(epsilon=4.0),
     "masked": a_study(
@@ -61,6 +67,7 @@ STUDIES = {
         person_column="person",
     ),
     "hopeless": a_study(epsilon=0.2),
+    "informed": a_study(epsilon=4.0, algorithm=Algorithm.REFINED_COV, scaling=Scaling.BOUNDS, prior=KNOWN),
 }
 
 

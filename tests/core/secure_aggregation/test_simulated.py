@@ -16,6 +16,7 @@ from eigenveil.errors import Code
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSpec, share_spec
 from eigenveil.numerics.encoding import IntArray
+from eigenveil.priors import prior_from_rows
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import Count
 from eigenveil.secure_aggregation import simulated
@@ -84,10 +85,18 @@ def journals(monkeypatch: pytest.MonkeyPatch) -> list[MemoryJournal]:
     return remaining
 
 
-@pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.PRIVATE_OJA])
-def test_a_release_is_the_exact_sum_and_all_shares_bit_by_bit(algorithm: Algorithm, drawn: Drawn) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "informed"),
+    [(Algorithm.GAUSS_COV, False), (Algorithm.PRIVATE_OJA, False), (Algorithm.REFINED_COV, True)],
+)
+def test_a_release_is_the_exact_sum_and_all_shares_bit_by_bit(
+    algorithm: Algorithm, informed: bool, drawn: Drawn
+) -> None:
     study = a_masked(algorithm=algorithm)
+    if informed:
+        study = replace(study, prior=prior_from_rows(np.clip(RECORDS["east"], 0, 100), study))
     run = simulate(study, RECORDS, seed=4)
+    assert informed is (run.result.prior is not None and run.result.prior.used)
     answers = partial(sum_contributions, {name: site(study, name) for name in SITES}, study.max_records)
     assert len(drawn) == len(SITES) * len(run.queries)
     for i, (round_query, release) in enumerate(zip(run.queries, run.releases, strict=True)):

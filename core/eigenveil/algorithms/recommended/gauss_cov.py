@@ -14,6 +14,7 @@ import numpy as np
 from eigenveil.algorithms.shared.clip_radius import NormHistogram, choose_radius
 from eigenveil.algorithms.shared.preparation import (
     LocationEstimate,
+    box,
     cost_of_share,
     effective_mu,
     has_public_radius,
@@ -33,14 +34,16 @@ from eigenveil.algorithms.shared.stated_error import (
     clipping_bias_factor,
     gaps_of,
     has_known_clipping,
+    rounding_error,
     typical_sine,
 )
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import leading_eigenpairs, symmetric
-from eigenveil.protocol.estimate import Estimate, MatrixNoise, Steps, StepsTo
+from eigenveil.protocol.estimate import Estimate, MatrixClipping, MatrixNoise, Steps, StepsTo
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import Gram
+from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.grid import S
 from eigenveil.study.radius import quantile, stated_norm
 
@@ -53,7 +56,8 @@ class RowClip:
     """Clip radius of located rows in grid units, and its effects.
 
     `retained` is the share of the squared norms left by clipping. `clipping_bias_factor` is as in
-    `stated_error`. `drag` is the bias against records of large norm, `left` the remaining share of budget."""
+    `stated_error`. `drag` is the bias against records of large norm, `left` the remaining share of budget.
+    `lost`: the variance of each column that clipping may have removed unseen. Shape: lost (d,)."""
 
     start: LocationEstimate
     radius: int
@@ -61,6 +65,7 @@ class RowClip:
     clipping_bias_factor: float
     drag: float
     left: float
+    lost: FloatArray
 
     @property
     def plan(self) -> Plan:
@@ -108,7 +113,13 @@ def public_clip(start: LocationEstimate) -> RowClip:
     """Return the clip at the largest norm that a row can have."""
     radius = public_radius(start.plan, start.centre)
     return RowClip(
-        start=start, radius=radius, retained=1.0, clipping_bias_factor=0.0, drag=0.0, left=start.left
+        start=start,
+        radius=radius,
+        retained=1.0,
+        clipping_bias_factor=0.0,
+        drag=0.0,
+        left=start.left,
+        lost=np.zeros(start.centre.size),
     )
 
 
@@ -130,7 +141,13 @@ def clip_to(start: LocationEstimate, radius: int, norms: NormHistogram, left: fl
         clipping_bias_factor=clipping_bias_factor(norms, at, start.records),
         drag=norms.drag(at),
         left=left,
+        lost=norms.largest_loss(at, largest_values(start)) / start.records,
     )
+
+
+def largest_values(start: LocationEstimate) -> FloatArray:
+    """Return the largest distance of a value from the centre in each column. Shape: (d,)."""
+    return np.asarray((box(start.plan.study) + np.abs(start.centre)) / S)
 
 
 def prepared(plan: Plan, ratio: float) -> StepsTo[RowClip]:
@@ -166,6 +183,8 @@ def covariance(clip: RowClip, share: float, *, flat: bool = False) -> StepsTo[Ga
     even = flat or noise_distribution(plan) is NoiseDistribution.LAPLACE  # same sd off the diagonal as on it
     matrix = symmetric(release.values, plan.study.dimension)
     matrix /= unit
+    if clip.start.offset.any():
+        matrix -= np.outer(clip.start.offset, clip.start.offset)
     scale = release.sigma / unit * (math.sqrt(2) if even else 1.0)
     return GaussCovariance(clip=clip, matrix=matrix, scale=scale, even=even)
 
@@ -181,8 +200,32 @@ def matrix_noise(noised: GaussCovariance) -> MatrixNoise | None:
         diagonal=off_diagonal if noised.even else noised.scale,
         off_diagonal=off_diagonal,
         count=start.relative_count_noise,
-        centre=start.squared_centre_error,
+        centre=start.squared_mean_error,
         retained_share=min(noised.clip.retained, 1.0),
+    )
+
+
+# Revisions from which a result states what clipping may hide.
+CLIPPING_STATED: dict[Algorithm | CustomAlgorithm, int] = {
+    Algorithm.GAUSS_COV: 3,
+    Algorithm.ANALYZE_GAUSS: 3,
+    Algorithm.REFINED_COV: 3,
+    Algorithm.AUTO: 2,
+}
+
+
+def matrix_clipping(noised: GaussCovariance) -> MatrixClipping | None:
+    """Return the limits of clipping of that matrix [P7]; None from an earlier revision, and where the matrix
+    has no error model."""
+    clip, plan = noised.clip, noised.clip.plan
+    least = CLIPPING_STATED.get(plan.algorithm)
+    if not plan.study.centring or least is None or plan.revision < least:
+        return None
+    return MatrixClipping(
+        lost=tuple(clip.lost.tolist()),
+        outside=(0.0,) * clip.lost.size,
+        radius=clip.radius / S,
+        largest=public_radius(plan, clip.start.centre) / S,
     )
 
 
@@ -194,7 +237,8 @@ def combine_matrices(one: GaussCovariance, other: GaussCovariance) -> GaussCovar
 
 
 def stated_error(clip: RowClip, values: FloatArray, scale: float) -> float | None:
-    """Return the first-order sine by which noise, clipping and the centre's error rotate the top-k subspace.
+    """Return the first-order sine by which noise, clipping, rounding and the centre's error rotate the top-k
+    subspace.
 
     None for a fixed quantile, whose clipping bias is large and hardly known. A tilt has variance
     scale^2 / 2 / (l_i - l_j)^2 plus that of clipping. Shape: values (d,), falling."""
@@ -202,7 +246,8 @@ def stated_error(clip: RowClip, values: FloatArray, scale: float) -> float | Non
         return None
     gaps = gaps_of(values, clip.plan.study.components)
     tilts = scale**2 / 2 / gaps**2 + clipping_bias(clip.clipping_bias_factor, values, gaps)
-    return min(1.0, math.hypot(typical_sine(tilts), centre_sine(clip.start, gaps)))
+    centre, rounding = centre_sine(clip.start, gaps), rounding_error(clip.start, values, gaps)
+    return min(1.0, math.hypot(typical_sine(tilts), centre, rounding))
 
 
 def matrix_warnings(clip: RowClip, gaps: FloatArray) -> tuple[str, ...]:
@@ -241,6 +286,7 @@ def matrix_estimate(
         sin_error=stated_error(clip, values, noised.scale),
         covariance=noised.matrix,
         noise=matrix_noise(noised),
+        clipping=matrix_clipping(noised),
         warnings=matrix_warnings(clip, gaps_of(values, k)),
     )
 

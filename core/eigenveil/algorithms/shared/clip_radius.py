@@ -17,6 +17,12 @@ from eigenveil.queries.limits import BINS, PER_OCTAVE
 FINE = 4  # a bin's mass is spread evenly over this many logarithmic steps
 # A bin is significant from 3 sd of noise on, or from 2 sd beside a significant one.
 SIGNIFICANT, SIGNIFICANT_BESIDE = 3.0, 2.0
+UNSEEN = 2.0  # sd of noise by which more records may lie beyond a radius than were counted
+TAIL_BINS = 12  # by which the records of the open end bin may lie beyond the grid
+# A tail is long from this share of a bin's count in the next longer one on, above the upper quartile. Of the
+# norms of a record's parts, t2 records had .80 to .83, independent t2 columns .66 to .77, normal records .29
+# to .58. Both chosen on stated errors for seeds 0 to 23 of `python -m benchmarks.stated_error`.
+LONG_TAIL = 0.78
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +41,13 @@ class NormGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NormHistogram:
-    """Noised histogram, largest norms first, with insignificant bins (noise sd `sigma`) set to 0. Shape:
-    counts (BINS,)."""
+    """Noised histogram, largest norms first, with insignificant bins (noise sd `sigma`) set to 0; `noised`
+    has all bins as released. Shape: counts and noised (BINS,), or TAIL_BINS more with a tail."""
 
     grid: NormGrid
     counts: FloatArray
     sigma: float = 0.0
+    noised: FloatArray | None = None
 
     @property
     def largest(self) -> float:
@@ -87,6 +94,36 @@ class NormHistogram:
         norms, counts = _fine(self)
         return self.sigma * radius / max(float((counts * norms).sum()), self.sigma * radius, 1e-300)
 
+    def fall(self) -> float:
+        """Return the share of a bin's count in the next longer bin, on average above the upper quartile; 0 if
+        no bin lies above it."""
+        above = np.cumsum(self.counts)
+        quartile = int(np.searchsorted(above, above[-1] / 4))
+        beyond = self.counts[:quartile]
+        if not beyond.any():
+            return 0.0
+        bins = float(beyond @ np.arange(quartile - 1, -1, -1)) / float(beyond.sum())
+        return bins / (1 + bins)
+
+    def with_tail(self) -> NormHistogram:
+        """Return the histogram with the records of its open end bin spread evenly over TAIL_BINS more."""
+        counts = np.append(np.zeros(TAIL_BINS), self.counts)
+        counts[: TAIL_BINS + 1] = self.counts[0] / (TAIL_BINS + 1)
+        grid = NormGrid(top=self.grid.top * 2.0 ** (TAIL_BINS / PER_OCTAVE))
+        return replace(self, grid=grid, counts=counts, noised=None)
+
+    def largest_loss(self, radius: float, reach: FloatArray) -> FloatArray:
+        """Return an upper limit of each column's sum of squares that clipping to `radius` removes: all the
+        records beyond it may lie along one column, and UNSEEN sd of noise more of them than were counted. A
+        record of norm N > R loses z_i^2 (1 - R^2 / N^2), and z_i^2 is at most N^2 and reach_i^2. Shape: reach
+        (d,), the largest |z_i| -> (d,)."""
+        tops = self.grid.top * 2.0 ** (-np.arange(BINS) / PER_OCTAVE)
+        beyond = np.maximum(1 - (radius / tops) ** 2, 0.0)
+        losses = np.minimum(tops**2, reach[:, None] ** 2) * beyond
+        counted = self.counts if self.noised is None else self.noised
+        seen = np.maximum(losses @ counted, 0.0)
+        return np.asarray(seen + UNSEEN * self.sigma * np.linalg.norm(losses, axis=1))
+
     @property
     def empty(self) -> bool:
         """True if no bin is significant."""
@@ -95,14 +132,15 @@ class NormHistogram:
 
 def _fine(histogram: NormHistogram) -> tuple[FloatArray, FloatArray]:
     """Return norms in the middle of FINE logarithmic steps a bin, with the counts spread over them."""
-    halves = np.arange(BINS * FINE) + 0.5
+    halves = np.arange(histogram.counts.size * FINE) + 0.5
     norms: FloatArray = histogram.grid.top * 2.0 ** (-halves / (PER_OCTAVE * FINE))
     return norms, np.repeat(histogram.counts / FINE, FINE)
 
 
 def read_histogram(release: Release, grid: NormGrid) -> NormHistogram:
-    counts = _cleaned(release.values[::-1].astype(np.float64), release.sigma)
-    return NormHistogram(grid=grid, counts=counts, sigma=release.sigma)
+    noised = release.values[::-1].astype(np.float64)
+    counts = _cleaned(noised, release.sigma)
+    return NormHistogram(grid=grid, counts=counts, sigma=release.sigma, noised=noised)
 
 
 def _cleaned(counts: FloatArray, sigma: float) -> FloatArray:

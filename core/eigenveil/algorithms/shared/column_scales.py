@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.algorithms.shared.clip_radius import UNSEEN
 from eigenveil.algorithms.shared.preparation import (
     LEAST_COUNT,
     cost_of_share,
@@ -65,11 +66,14 @@ class ColumnScales:
     """Columns in a frame that ends SPREADS standard deviations from each one's middle.
 
     Shape: resolved (d,), True if a column's spread exceeds the noise; noise (d,), the noise of its variance
-    relative to the first estimate."""
+    relative to the first estimate; outside and lost (d,), the estimated and the largest mean square that the
+    ends of the frame cut off, in units of the frame."""
 
     frame: Frame
     resolved: NDArray[np.bool_]
     noise: FloatArray
+    outside: FloatArray
+    lost: FloatArray
 
     @property
     def spreads(self) -> FloatArray:
@@ -95,11 +99,25 @@ def column_scales(plan: Plan) -> StepsTo[ColumnScales]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _FirstLook:
-    """First estimate, from histograms. Shape: middles (d,) and spreads (d,) in grid steps."""
+    """First estimate, from histograms. Shape: middles (d,) and spreads (d,) in grid steps, counts (d, BINS)
+    with noise of sd `sigma`."""
 
     records: float
     middles: IntArray
     spreads: FloatArray
+    counts: IntArray
+    sigma: float
+
+    def cut_off(self, frame: Frame) -> tuple[FloatArray, FloatArray]:
+        """Return an estimate and an upper limit, by UNSEEN sd, of the mean square that the ends of `frame`
+        cut off from each column, in units of the frame. Shape: (d,), (d,)."""
+        steps = float(S * 2**FRAME_BITS) / frame.factors[:, None]  # from its middle to an end
+        distance = np.abs((np.arange(BINS) - HALF) * BIN - frame.middles[:, None])
+        near, far = np.maximum(distance - BIN / 2, 0.0), distance + BIN / 2
+        seen, most = (np.maximum((one / steps) ** 2 - 1, 0.0) for one in (near, far))
+        outside = np.maximum((self.counts * seen).sum(axis=1), 0.0)
+        hidden = UNSEEN * self.sigma * np.linalg.norm(most, axis=1)
+        return outside / self.records, (outside + hidden) / self.records
 
 
 def _first_look(release: Release, d: int) -> _FirstLook:
@@ -134,6 +152,8 @@ def _first_look(release: Release, d: int) -> _FirstLook:
         records=records,
         middles=middles,
         spreads=np.where(seen, spreads, (S + np.abs(middles)) / SPREADS),
+        counts=counts,
+        sigma=release.sigma,
     )
 
 
@@ -188,10 +208,14 @@ def _measured(release: Release, look: _FirstLook) -> ColumnScales:
     believed = known * variance + (1 - known)
     spreads = look.spreads * np.sqrt(np.maximum(believed, np.maximum(np.minimum(noise, 1.0), FINEST)))
     middles = np.rint(look.middles + np.clip(known * value, -2, 2) * look.spreads)
+    frame = _frame(np.clip(middles, -S, S).astype(np.int64), np.minimum(spreads, float(S)))
+    outside, lost = look.cut_off(frame)
     return ColumnScales(
-        frame=_frame(np.clip(middles, -S, S).astype(np.int64), np.minimum(spreads, float(S))),
+        frame=frame,
         resolved=variance >= np.maximum(SEEN * noise, FINEST),
         noise=noise,
+        outside=outside,
+        lost=lost,
     )
 
 

@@ -27,6 +27,7 @@ from eigenveil.protocol.query import TOO_LITTLE, NoiseDistribution, PricedQuery
 from eigenveil.protocol.query_limits import share_variance_factor
 from eigenveil.queries import AdditiveQuery, ClippedSum, Count, Gram, Query, RowNorms, centre_of, columns_of
 from eigenveil.queries.limits import BINS, WEIGHT, ceil_sqrt, least_row_radius, require, row_norm_limit
+from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.composition import Composition
 from eigenveil.study.grid import S, midpoint, steps
 from eigenveil.study.radius import PublicNorm, stated_norm
@@ -52,9 +53,24 @@ def check_bounds(query: Query, most: IntArray) -> None:
     query.check_honest()
 
 
+# Revision from which on an algorithm keeps fractions of grid steps: those of the mean, which its centre
+# rounds off, and those of a cross covariance's rests. Its stated error then includes the rounding left. A
+# refinement of that revision also gives fewer directions weights of their own, and turns by `arrow`.
+FRACTIONS: dict[Algorithm | CustomAlgorithm, int] = {
+    Algorithm.AUTO: 2,
+    Algorithm.GAUSS_COV: 3,
+    Algorithm.REFINED_COV: 3,
+    Algorithm.REFINED_PCA: 2,
+    Algorithm.DP_PCA: 3,
+}
 SMALL_SAMPLE = 5000
 UNCLIPPED = 1.0  # the study's radius "none"
 LEAST_COUNT = 10.0  # least noised count, so that a division by it is harmless
+
+
+def keeps_fractions(plan: Plan) -> bool:
+    """Return True if the plan's revision keeps fractions of grid steps."""
+    return plan.revision >= FRACTIONS.get(plan.algorithm, math.inf)
 
 
 def share_of(total: int, share: float) -> int:
@@ -143,9 +159,12 @@ def noise_scale_ratio(plan: Plan, query: AdditiveQuery) -> float:
 class LocationEstimate:
     """Location of a plan's records: noised count, public centre (integer, (d,)), norms about the last one.
 
-    `squared_centre_error`: expected squared distance from the centre to the records' mean, in analysis units;
-    0 if the study does not centre. `relative_count_noise`: the noise sd of the count relative to it. `left`:
-    the share of the budget that is left."""
+    `squared_mean_error`: expected squared distance from `mean` to the records' own, in analysis units; 0 if
+    the study does not centre. `squared_centre_error`: that of an error e whose e e^T second moments about the
+    centre have left, above `squared_mean_error` where `offset` is large. `relative_count_noise`: the noise sd
+    of the count relative to it. `left`: the share of the budget that is left. `offset` (d,): the released
+    mean minus the centre, in analysis units, below half a step; 0 where fractions are not kept. Second
+    moments about the centre exceed those about the mean by offset offset^T."""
 
     plan: Plan
     records: float
@@ -153,12 +172,14 @@ class LocationEstimate:
     norms: NormHistogram
     left: float
     relative_count_noise: float
+    offset: FloatArray
+    squared_mean_error: float = 0.0
     squared_centre_error: float = 0.0
 
     @property
     def mean(self) -> FloatArray:
-        """Return the centre in analysis units. Shape: (d,)."""
-        return self.centre / S
+        """Return the mean in analysis units. Shape: (d,)."""
+        return self.centre / S + self.offset
 
 
 def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[LocationEstimate]:
@@ -180,6 +201,7 @@ def locate(plan: Plan, cost: PreparationShares | None = None) -> StepsTo[Locatio
         norms=NormHistogram(grid=_reach(centre, most), counts=np.zeros(BINS)),
         left=1 - cost.count,
         relative_count_noise=release.sigma / records,
+        offset=np.zeros(centre.size),
     )
     if not plan.study.centring:
         if has_public_radius(plan):
@@ -252,11 +274,25 @@ def _step(found: LocationEstimate, micro_rho: int) -> StepsTo[LocationEstimate]:
     noise_energy = d * (release.sigma / (WEIGHT * found.records)) ** 2
     retained = max(0.0, 1 - (noise_energy / length) ** 2) if length > 0 else 0.0
     most = box(plan.study)
-    moved = np.clip(np.rint(centre + retained * step), -most, most)
+    mean = centre + retained * step
+    moved = np.clip(np.rint(mean), -most, most)
     missed = math.hypot(found.relative_count_noise, 1 - norms.retained(query.radius / S, power=1))
     left = retained**2 * noise_energy + (1 - retained) ** 2 * max(length - noise_energy, 0.0)
     error = left + math.sqrt(2 / d) * noise_energy + (missed * retained) ** 2 * length
-    return replace(found, centre=frozen(moved.astype(np.int64)), squared_centre_error=error / S**2)
+    centre = frozen(moved.astype(np.int64))
+    if not keeps_fractions(plan):
+        size = error / S**2
+        return replace(found, centre=centre, squared_mean_error=size, squared_centre_error=size)
+    offset = np.clip(mean - moved, -0.5, 0.5)
+    # The error e adds e e^T to the second moments, and e offset^T where the offset is the longer one.
+    moved_by = math.sqrt(error * (error + 2 * float(offset @ offset)))
+    return replace(
+        found,
+        centre=centre,
+        offset=offset / S,
+        squared_mean_error=error / S**2,
+        squared_centre_error=moved_by / S**2,
+    )
 
 
 def signal_to_noise(start: LocationEstimate) -> float:

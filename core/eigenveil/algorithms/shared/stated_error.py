@@ -3,6 +3,11 @@
 To first order direction i tilts towards each j outside at random. The sine of the largest principal angle is
 then the norm of the k-by-(d - k) matrix of tilt angles. All of it follows from releases [P7]. Frobenius
 errors are for sums over records of rows clipped to a radius r (analysis units): divide by n for a covariance.
+
+Records are rounded to whole grid steps. In a column with a standard deviation of a step or more their
+rounding errors are nearly independent of the records, of variance 1 / 12 square steps. Their covariance with
+the records, by chance, turns direction i towards j like noise. Their own variance turns it where columns
+differ. Below half a step they are not independent, and the stated error is too small.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from eigenveil.algorithms.shared.preparation import (
     LocationEstimate,
     cost_of_share,
     effective_mu,
+    keeps_fractions,
     noise_distribution,
 )
 from eigenveil.numerics.encoding import FloatArray
@@ -95,12 +101,36 @@ def clipping_bias_factor(norms: NormHistogram, radius: float, records: float, po
     return TAILS * norms.unevenness(radius, power) / records + (SKEWNESS * lost) ** 2
 
 
+def product_bias_factor(norms: NormHistogram, radius: float, records: float) -> float:
+    """Return `clipping_bias_factor` for products clipped to a norm, with what noise may hide beyond it."""
+    hidden = (SKEWNESS * norms.hidden_share(radius)) ** 2
+    return clipping_bias_factor(norms, radius, records, 1) + hidden
+
+
 def clipping_bias(share: float, values: FloatArray, gaps: FloatArray) -> FloatArray:
     """Return variances of the tilts from clipping, for a `clipping_bias_factor` of that share. Shape: values
     (d,), falling, gaps (k, d - k) -> (k, d - k)."""
     k, positive = len(gaps), np.maximum(values, 0.0)
     positive = positive * (max(float(values.sum()), 0.0) / max(float(positive.sum()), 1e-300))
     return np.asarray(share * positive[:k, None] * positive[None, k:] / gaps**2)
+
+
+def rounding_variance(plan: Plan) -> float:
+    """Return the variance of a record's rounding in a column, in analysis units."""
+    return 1 / (12 * plan.study.grid_steps**2)
+
+
+def rounding_error(start: LocationEstimate, values: FloatArray, gaps: FloatArray) -> float:
+    """Return the sine by which rounding of the records rotates directions; 0 where the plan's revision does
+    not state it. Besides chance it is at most half the variance of rounding over the gap, if that is added to
+    some columns and not to others, whose values are whole steps.
+    Shape: values (d,), falling, gaps (k, d - k)."""
+    if not (keeps_fractions(start.plan) and gaps.size):
+        return 0.0
+    k, positive, variance = len(gaps), np.maximum(values, 0.0), rounding_variance(start.plan)
+    gaps = np.maximum(gaps, 1e-12)
+    tilts = variance * (positive[:k, None] + positive[None, k:]) / start.records / gaps**2
+    return min(1.0, math.hypot(typical_sine(tilts), variance / 2 / float(gaps.min())))
 
 
 def centre_warning(sine: float) -> tuple[str, ...]:
@@ -110,6 +140,25 @@ def centre_warning(sine: float) -> tuple[str, ...]:
         "`centring = false` with bounds whose middle is about the mean"
     )
     return (sentence,) if sine > 1 else ()
+
+
+def separation_warning(variances: FloatArray, following: float, noise: float) -> tuple[str, ...]:
+    """Return a warning if the last component's variance is not above the `following` direction's by twice the
+    `noise` of a difference, and how many components together are. Shape: variances (k,), falling."""
+    k = len(variances)
+    apart = np.flatnonzero(variances - np.append(variances[1:], following) > 2 * noise) + 1
+    if apart.size and apart[-1] == k:
+        return ()
+    remedy = (
+        f"components = {apart[-1]} would be clearly separated"
+        if apart.size
+        else "no smaller number of components is clearly separated either"
+    )
+    sentence = (
+        f"component {k} and the next direction have about equal variances, up to the noise: the true error "
+        f"can be many times the predicted one; {remedy}"
+    )
+    return (sentence,)
 
 
 def scale_sine(values: FloatArray, mixed: FloatArray) -> float:

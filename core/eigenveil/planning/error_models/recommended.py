@@ -15,6 +15,7 @@ from eigenveil.algorithms.papers.oja import ENERGY_SHARE, ROUNDS
 from eigenveil.algorithms.recommended import refined
 from eigenveil.algorithms.recommended.dp_pca import Schedule, gradient_radius, read_variances, schedule
 from eigenveil.algorithms.recommended.gauss_cov import RowClip, noise_ratio, prepared
+from eigenveil.algorithms.recommended.refined_cov import chooses_stage
 from eigenveil.algorithms.shared.column_scales import predicted_scale_error
 from eigenveil.algorithms.shared.preparation import (
     LocationEstimate,
@@ -241,10 +242,16 @@ MISREAD = 0.8
 
 
 def refined_cov(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
-    """Return the error of refined-cov: one noised matrix, then refined directions."""
-    k = plan.study.components
-    if k == plan.study.dimension:  # the algorithm is gauss-cov then
+    """Return the error of refined-cov: one noised matrix, then refined directions. On a wide table its
+    releases choose gradients instead where they are better."""
+    if plan.study.components == plan.study.dimension:  # the algorithm is gauss-cov then
         return gram_error(plan, spectrum)
+    found = _refined_matrix(plan, spectrum)
+    return min(found, refined_pca(plan, spectrum), key=lambda one: one.raw) if chooses_stage(plan) else found
+
+
+def _refined_matrix(plan: Plan, spectrum: AssumedSpectrum) -> PredictedError:
+    k = plan.study.components
     start = run_noiseless(plan, locate(plan, refined.PREPARED), spectrum.lengths * S)
     share = refined.matrix_share(start)
     clip = refined.matrix_clip(start, share)
@@ -299,7 +306,7 @@ def _turned(
     cross = cross_query_builder(start, first)
     norms = _parts(assumed, cross)
     priced_queries: list[PricedQuery] = []
-    grid_unit = part_unit(cross.norms(part_norm_grid(start)).spec.shift)
+    grid_unit = part_unit(cross.norms(part_norm_grid(start)).spec)
     found = run_noiseless(
         plan,
         refine_directions(start, first, share, refinement_steps(sine)),
@@ -308,7 +315,7 @@ def _turned(
     )
     query = priced_queries[-1].query
     assert isinstance(query, CrossCovariance)
-    retained = np.minimum(1.0, query.radius / part_unit(query.spec.shift) / np.maximum(norms, 1e-300))
+    retained = np.minimum(1.0, query.radius / part_unit(query.spec) / np.maximum(norms, 1e-300))
     retained = retained * (norms.sum() / (retained * norms).sum())
     counts = assumed.beyond.counts
     before = (np.cumsum(counts) - counts).astype(int)  # directions outside before a group
