@@ -57,11 +57,13 @@ SETTINGS: tuple[tuple[Algorithm, Radius, float], ...] = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`ask` of a release's moments, and the `exact` answer, of the same shape."""
+    """`ask` of a release's moments about some `columns` (all, if empty), and the `exact` answer, of the same
+    shape."""
 
     kind: str
     ask: Callable[[Moments], IntervalEstimate]
     exact: FloatArray
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +88,13 @@ class Coverage:
         return p, middle - half, middle + half
 
 
-def questions(rows: FloatArray, names: tuple[str, ...], scale: FloatArray) -> list[Question]:
-    """Questions to a table, with numpy's answers. Shape: rows (n, d) in their units, scale (d,)."""
+def questions(
+    rows: FloatArray, names: tuple[str, ...], scale: FloatArray, least: float = VARIED
+) -> list[Question]:
+    """Questions to a table, with numpy's answers, about columns of that relative sd or more. Shape: rows (n,
+    d) in their units, scale (d,)."""
     generator = np.random.default_rng(5)
-    varied = np.flatnonzero(rows.std(axis=0) > VARIED * scale)
+    varied = np.flatnonzero(rows.std(axis=0) > least * scale)
     out = []
     for _ in range(QUESTIONS):
         at = generator.choice(varied, ASKED, replace=False)
@@ -107,6 +112,7 @@ def questions(rows: FloatArray, names: tuple[str, ...], scale: FloatArray) -> li
             kind="variances, standardised",
             ask=lambda m: m.pca(3, scaling=Units.STANDARD, columns=wide).variances,
             exact=standard.astype(np.float64),
+            columns=tuple(wide),
         )
     )
     return out
@@ -121,7 +127,7 @@ def _of_some(rows: FloatArray, names: list[str]) -> list[Question]:
     slopes = np.linalg.lstsq(design, rows[:, 0], rcond=None)[0]
     left = float(np.var(rows[:, 0] - design @ slopes) / np.var(rows[:, 0]))
     fit = partial(Moments.regress, target=names[0], on=names[1:])
-    return [
+    found = [
         Question(
             kind="correlation",
             ask=lambda m: _some(m.correlation(names).numbers, pairs),
@@ -137,6 +143,7 @@ def _of_some(rows: FloatArray, names: list[str]) -> list[Question]:
         Question(kind="intercept", ask=lambda m: fit(m).intercept, exact=slopes[-1].astype(np.float64)),
         Question(kind="R squared", ask=lambda m: fit(m).r_squared, exact=np.asarray(1 - left)),
     ]
+    return [replace(one, columns=tuple(names)) for one in found]
 
 
 def _ridge(rows: FloatArray) -> FloatArray:

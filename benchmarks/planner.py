@@ -8,19 +8,17 @@ each time on fresh records with fresh noise."""
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from benchmarks import planner_times
 from benchmarks.families import box
+from benchmarks.generated import Draw, random_records
 from benchmarks.verdict import judge
-from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import CANDIDATES, choose
 from eigenveil.planning.error_models import clear
@@ -37,9 +35,6 @@ READABLE = 0.5  # where the best error is above, there is nothing to choose
 FACTOR, PREDICTED_BELOW, WELL_PREDICTED = 1.5, 0.35, 0.9
 RIVAL = 1.5  # an algorithm predicted worse than this times the best is not run
 SAMPLE = 5000
-SIZES = 6.0  # bounds, in standard deviations of a wide column
-
-Draw = Callable[[np.random.Generator, int], FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,82 +47,27 @@ class Case:
     label: str
 
 
-def spectrum(generator: np.random.Generator, d: int, k: int) -> tuple[str, FloatArray]:
-    """A falling spectrum of one of four kinds. Shape: (d,)."""
-    kind = str(generator.choice(["power", "spike", "decay", "steps"]))
-    i = np.arange(d)
-    match kind:
-        case "power":
-            values = (1.0 + i) ** -generator.uniform(0.4, 2.0)
-        case "spike":
-            values = 1.0 + (i < k) * generator.uniform(0.6, 8.0) * (1 + (k - i) / k)
-        case "decay":
-            values = np.exp(-i * generator.uniform(0.1, 0.8)) + 0.02
-        case _:
-            values = 0.1 ** np.floor(i / (k + generator.integers(0, 4))) + 0.01 + 0.05 / (1 + i)
-    return kind, np.sort(values)[::-1]
-
-
-def records(axes: np.random.Generator, kind: str, values: FloatArray) -> Draw:
-    """Records of that spectrum along random axes; signs of such records where they are binary, whose spectrum
-    depends on the axes: these stay.
-
-    Shape: values (d,) -> draws of (n, d)."""
-    fixed = np.linalg.qr(axes.standard_normal((len(values), len(values))))[0]
-
-    def draw(generator: np.random.Generator, n: int) -> FloatArray:
-        shape, basis = (n, len(values)), fixed
-        if kind != "binary":
-            basis = np.linalg.qr(generator.standard_normal((len(values), len(values))))[0]
-        match kind:
-            case "normal":
-                scores = generator.standard_normal(shape)
-            case "heavy":
-                scores = generator.standard_t(5, shape) * math.sqrt(3 / 5)
-            case "even":
-                scores = generator.uniform(-math.sqrt(3), math.sqrt(3), shape)
-            case "groups":  # two of them along the first component
-                scores = generator.standard_normal(shape)
-                scores[:, 0] = generator.choice([-1.0, 1.0], n)
-            case _:  # yes or no in every column, the one seldom in some
-                scores = generator.standard_normal(shape)
-        rows = (scores * np.sqrt(values)) @ basis.T
-        if kind == "binary":
-            limits = np.linspace(0.0, 2.0, len(values)) * np.sqrt((basis**2) @ values)
-            rows = np.where(rows > limits, 1.0, -1.0) * math.sqrt(float(values.mean()))
-        return np.asarray(rows)
-
-    return draw
-
-
 def case(generator: np.random.Generator) -> Case:
-    """The next random study."""
-    d = round(math.exp(generator.uniform(math.log(8), math.log(200))))
-    k = min(int(generator.choice([1, 1, 2, 3, 5])), d // 3)
-    n = round(math.exp(generator.uniform(math.log(500), math.log(30_000))))
-    epsilon = float(generator.choice([0.5, 1.0, 2.0, 4.0]))
-    shape, values = spectrum(generator, d, k)
-    kind = str(generator.choice(["normal", "heavy", "even", "groups", "binary"]))
-    draw = records(generator, kind, values)
-    half = SIZES * math.sqrt(min(values[0], 9 * values.mean()))
+    """Return the next random study."""
+    one = random_records(generator)
     study = Study(
         name="planned",
-        columns=box(d, half),
-        epsilon=epsilon,
+        columns=box(one.d, one.half),
+        epsilon=one.epsilon,
         delta=1e-6,
-        components=k,
+        components=one.k,
         federation=Federation(sites=("all",)),
         max_records=2**20,
-        expected_records=n,
+        expected_records=one.n,
     )
-    told = kind != "normal"  # the spectrum says all of normal records, and not enough of others
-    sample = draw(generator, SAMPLE) / half if told else None
-    return Case(
-        study=study,
-        draw=draw,
-        guess=stated_spectrum(values.tolist(), d, k) if sample is None else sample_spectrum(sample, k),
-        label=f"n={n:<6}d={d:<4}k={k} eps={epsilon:<4}{shape:6}{kind:7}{'sample' if told else 'list'}",
+    told = one.kind != "normal"  # the spectrum says all of normal records, and not enough of others
+    sample = one.draw(generator, SAMPLE) / one.half if told else None
+    guess = (
+        stated_spectrum(one.values.tolist(), one.d, one.k)
+        if sample is None
+        else sample_spectrum(sample, one.k)
     )
+    return Case(study=study, draw=one.draw, guess=guess, label=f"{one.name} {'sample' if told else 'list'}")
 
 
 def measure(case: Case, algorithms: list[Algorithm], repeats: int, seed: int) -> dict[Algorithm, float]:

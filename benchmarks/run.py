@@ -11,13 +11,14 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> int:
     """Kernels, noise, rounds, growth in short, starting, planner, accuracy; 1 if a target was missed."""
     sys.path.insert(0, str(ROOT))
-    from benchmarks import accuracy, algorithms, federation, kernels, noise, planner, start
+    from benchmarks import algorithms, federation, fits, kernels, noise, planner, start
+    from benchmarks.accuracy import __main__ as accuracy
     from benchmarks.growth import __main__ as growth
 
     missed = max(kernels.main(), noise.main())
     federation.main()
     growth.main(["--quick", "--anew"])
-    return max(missed, start.main(), algorithms.main(), planner.main(), accuracy.main())
+    return max(missed, start.main(), algorithms.main(), fits.main(), planner.main(), accuracy.main([]))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ how many records it expects. Small tables are run three times as often: their me
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
 from concurrent.futures import ProcessPoolExecutor
@@ -19,18 +18,17 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from io import StringIO
-from typing import Any
 
 import numpy as np
 
+from benchmarks.accuracy.runs import a_study, exact
 from benchmarks.families import Family, bundled, falling, present
 from benchmarks.verdict import judge
-from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.planning.choose import choose
 from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Federation, Scaling, Study
+from eigenveil.study.study import Study
 
 MARGIN = 1.15
 REFINED_MARGIN, BEST_MARGIN = 1.1, 1.05
@@ -90,21 +88,6 @@ REFINED: dict[tuple[str, int], float] = {
 }  # fmt: skip
 
 
-def a_study(family: Family, **changes: Any) -> Study:
-    """The first component at epsilon 1, delta 1e-6, add-remove, with a radius by balance, unless changed."""
-    values: dict[str, Any] = {
-        "name": "accuracy",
-        "columns": family.columns,
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "components": 1,
-        "federation": Federation(sites=("all",)),
-        "max_records": 2**20,
-        "scaling": Scaling.BOUNDS,
-    }
-    return Study(**(values | changes))
-
-
 def median(family: Family, study: Study, repeats: int, seeded: bool = False) -> float:
     """The median sine over `repeats` runs, each with fresh records (where they are drawn) and noise."""
     sines = []
@@ -120,14 +103,6 @@ def measure(family: Family, target: Target, repeats: int, epsilon: float = 1.0) 
     """The median that a target is about, with real noise; seeded where a record could not hold otherwise."""
     study = a_study(family, algorithm=target.algorithm, radius=target.radius, epsilon=epsilon)
     return median(family, study, repeats, seeded=target.radius == HEAVY_CLIP)
-
-
-def exact(records: FloatArray, study: Study) -> FloatArray:
-    """The leading components of the records on the scale of their public bounds. Shape: (n, d) -> (k, d)."""
-    lower = np.array([column.lower for column in study.columns])
-    half = np.array([column.half_range for column in study.columns])
-    scaled = np.clip((records - lower) / half - 1, -1, 1)
-    return np.asarray(eigenpairs(np.cov(scaled.T))[1][:, : study.components].T)
 
 
 def check_targets(family: Family, repeats: int) -> int:
@@ -148,7 +123,7 @@ def check_targets(family: Family, repeats: int) -> int:
     return missed
 
 
-def compare(family: Family, k: int, repeats: int) -> int:
+def check_refined(family: Family, k: int, repeats: int) -> int:
     """One line a new column: its median against the better old one and the prototype; how often it misses."""
     records, truth = family.draw(np.random.default_rng(0))
     if truth is not None and k > 1:
@@ -186,33 +161,22 @@ def families() -> list[Family]:
     return [*bundled(), falling(10_000, 50), falling(50_000, 100), *present()]
 
 
-def examine(repeats: int, only_compare: bool, number: int) -> tuple[str, int]:
+def examine(repeats: int, number: int) -> tuple[str, int]:
     """Return the lines about one family, and how many targets count as missed; for a process of its own."""
-    family, missed = families()[number], 0
+    family = families()[number]
     with redirect_stdout(StringIO()) as message:
-        if not only_compare:
-            missed += check_targets(family, repeats)
-        missed += sum(compare(family, k, repeats) for k in (1, 3))
+        missed = check_targets(family, repeats) + sum(check_refined(family, k, repeats) for k in (1, 3))
     return message.getvalue(), missed
 
 
-def main() -> int:
-    """Print what was measured; exit 1 if a target is missed that is not known to be, or by more."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--only", default="", help="families whose name contains this")
-    parser.add_argument("--compare", action="store_true", help="the refined columns and `auto` alone")
-    arguments = parser.parse_args()
-    print(f"median sine of {arguments.repeats} repeats, epsilon 1, delta 1e-6, add-remove", flush=True)
-    chosen = [number for number, family in enumerate(families()) if arguments.only in family.name]
+def check_all(repeats: int, only: str) -> int:
+    """Print what was measured; return how many targets are missed that are not known to be, or by more."""
+    print(f"median sine of {repeats} repeats, epsilon 1, delta 1e-6, add-remove", flush=True)
+    chosen = [number for number, family in enumerate(families()) if only in family.name]
     missed = 0
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        for text, more in pool.map(partial(examine, arguments.repeats, arguments.compare), chosen):
+        for text, more in pool.map(partial(examine, repeats), chosen):
             print(text, end="", flush=True)
             missed += more
     print(f"{missed} missed that were not, or are worse than on record")
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return missed
