@@ -51,7 +51,8 @@ class Site:
     secret order of records; the default is a new random one.
     Shape: rows (n, d) stored integers; times `unit` they are on the study's grid.
     Cost: per worker a chunk and up to two answers. During a pass at most 4 bytes a record for the batches, or
-    8 bytes a slot of a secret order. Queries that need all rows at once also load them into memory."""
+    8 bytes a slot of a secret order. The last Gram matrix is kept: wide studies ask for it twice, with noise
+    of its own each time. Queries that need all rows at once also load them into memory."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Site:
         self._workers = workers
         self._pass: tuple[int, bytes] | None = None
         self._assignment: NDArray[np.integer[Any]] = np.zeros(0, dtype=np.int64)
+        self._gram: tuple[bytes, IntArray] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -87,11 +89,18 @@ class Site:
         view = RecordView(rows=self.rows, unit=self._unit, frame=frame, start=0, stop=len(self.rows))
         if isinstance(query, SubspaceQuery):  # it has no frame
             return subspaces.answer(on_grid(view.all_rows(), self._unit), query)
+        if isinstance(query, GramAnswer):
+            return self._gram_answer(view, query, apply)
         batch = batch_of(query)
         if batch is not None:
             shuffled = isinstance(query, ShuffledRecord)
             order = self._slot_position(batch) if shuffled else self._batch_positions(batch)
             view = view.select(order)
+        return self._sum(view, query, apply)
+
+    def _sum(
+        self, view: RecordView, query: OnRows | ColumnQuery | GradientQuery, apply: ParallelMap
+    ) -> IntArray:
         total = np.zeros(query.length, dtype=np.int64)
         # A voting subset's records are scattered, so the rows are not split.
         parts = [view] if isinstance(query, EigenvalueVotes) else view.split(self._workers)
@@ -100,6 +109,15 @@ class Site:
             del answer  # frees a long answer before the next one is made
         total.setflags(write=False)
         return frozen(total)
+
+    def _gram_answer(self, view: RecordView, query: GramAnswer, apply: ParallelMap) -> IntArray:
+        """Return the Gram matrix, without another pass if the last one was of the same clipped rows."""
+        frame = () if view.frame is None else (view.frame.middles, view.frame.factors)
+        name = query.radius.to_bytes(8, "little") + b"".join(map(bytes, (query.centre, *frame)))
+        if self._gram is None or self._gram[0] != name:
+            self._gram = None  # freed before the new one is made
+            self._gram = name, self._sum(view, query, apply)
+        return self._gram[1]
 
     def _batch_positions(self, batch: Batch) -> IntArray:
         """Return the positions of the records in a batch. The assignment is cached for the pass. It depends

@@ -41,7 +41,7 @@ from eigenveil.site.kernels.record_chunks import Chunk
 from eigenveil.site.record_view import CHUNK_ENTRIES, RecordView
 from eigenveil.study.grid import S
 
-TALL_ROWS, PRODUCT_ENTRIES = 2**9, 2**20  # rows, and most entries, of a chunk that is multiplied by itself
+TALL_ROWS, PRODUCT_ENTRIES = 2**10, 2**20  # rows, and most entries, of a chunk that is multiplied by itself
 BLOCK = 2**10  # columns of a Gram matrix that are summed together; the lower triangle is not stored
 
 
@@ -154,7 +154,7 @@ def gradient(view: RecordView, query: Gradient | ShuffledRecord, chunk: int) -> 
     return frozen((total.total().T - offsets * spec.offset).reshape(-1))
 
 
-SPLIT_ENTRIES = 2**16  # entries of a chunk: with what is removed from it, it fits a core's cache
+SPLIT_ENTRIES = 2**17  # entries of a chunk: with what is removed from it, it fits a core's cache
 LEAST_ROWS = 64  # least rows of a chunk, so that products with many columns are matrix products
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from eigenveil import queries as q
 from eigenveil.numerics.encoding import ExactSum, frozen
+from eigenveil.queries.columns import FRAME_BITS
 from eigenveil.site import sums as row_sums
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
@@ -97,6 +98,20 @@ def test_a_wide_gram_matrix_takes_a_few_answers_of_memory_and_leaves_one(
     assert remaining.nbytes == size
     assert after < 1.1 * size
     assert most < 4.5 * size
+
+
+def test_a_gram_matrix_that_is_asked_for_again_takes_no_pass_and_another_one_does() -> None:
+    rows, centre = random_rows(60, 3), frozen([1, 2, 3])
+    stored, read = Slices(rows), []
+    site = Site(stored)
+    frames = [q.Frame(middles=frozen([m, 0, 0]), factors=frozen([2**FRAME_BITS] * 3)) for m in (0, 5)]
+    asked = [(centre, S, None), (centre, S, None), (centre, S // 2, None), (frozen([3, 2, 1]), S, None)]
+    for middle, radius, frame in [*asked, *((centre, S, frame) for frame in frames)]:
+        query = q.Gram(centre=middle, radius=radius)
+        stored.read = 0
+        assert site.answer(query, frame=frame).tolist() == Site(rows).answer(query, frame=frame).tolist()
+        read.append(stored.read)
+    assert read == [60, 0, 60, 60, 60, 60]
 
 
 @pytest.mark.parametrize("d", [3, 100, 5000])
