@@ -144,9 +144,9 @@ def test_the_curve_is_what_the_planner_predicts() -> None:
 def test_components_within_the_noise_are_marked() -> None:
     for of, marked in ((simulation(components=2), False), (noisy(), True)):
         subject = ReleaseFigureData.of(of)
-        assert any(subject.from_noise) is marked
+        assert any(subject.result.from_noise) is marked
         hatched = [bar.get_hatch() is not None for bar in plot.scree(of).patches]
-        assert hatched == [*subject.from_noise, *[False] * (4 - subject.k)]
+        assert hatched == [*subject.result.from_noise, *[False] * (4 - subject.k)]
         assert ("* may be noise" in [text.get_text() for text in plot.loadings(of).texts]) is marked
         assert ("noise alone" in scree_caption(subject)) is marked
 

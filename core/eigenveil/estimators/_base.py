@@ -189,10 +189,8 @@ def component_count(wanted: Any, result: Result) -> int:
 
 def warn_of_noise(wanted: Any, k: int, result: Result) -> None:
     """Warn if a requested share was reached with components that may be noise alone."""
-    if not _is_share(wanted) or result.noise_edge is None:
-        return
-    noise_count = int((result.explained_variance[:k] < result.noise_edge).sum())
-    if noise_count:
+    noise_count = sum(result.from_noise[:k])
+    if _is_share(wanted) and noise_count:
         warnings.warn(
             f"{noise_count} of the {k} components that hold {wanted:.0%} of the released variance vary no "
             "more than "
@@ -226,7 +224,7 @@ def with_prior(study: Study, prior: Any) -> Study:
             prior = prior_from_file(file_bytes(prior, MOST_BYTES + 1), study)
         elif not isinstance(prior, Prior):
             names = [column.name for column in study.columns]
-            rows: FloatArray = check_array(select_columns(names, prior), dtype=np.float64)
+            rows: FloatArray = check_array(select_columns(names, prior), dtype=np.float64, input_name="prior")
             prior = prior_from_rows(rows, study)
     except RequestError as problem:
         raise ValueError(str(problem)) from problem

@@ -66,7 +66,7 @@ class Loading:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentLoadings:
     """Component `number`, from 1: its `variance`, its `share` of the variance, and a loading for each column,
-    in their order. `from_noise`: its variance is within what noise alone gives."""
+    in their order. `from_noise`: it may be noise alone."""
 
     number: int
     variance: float
@@ -123,12 +123,13 @@ def _contrast(loadings: Sequence[Loading]) -> str:
 
 def component_loadings(result: Result) -> tuple[ComponentLoadings, ...]:
     """Return the components of a result with labelled loadings. Source: releases alone [P7]."""
-    errors, edge = loading_errors(result), result.noise_edge
+    errors = loading_errors(result)
     rows = zip(
         result.components.tolist(),
         result.components.tolist() if errors is None else errors.tolist(),
         result.explained_variance.tolist(),
         result.explained_variance_ratio.tolist(),
+        result.from_noise,
         strict=True,
     )
     return tuple(
@@ -140,9 +141,9 @@ def component_loadings(result: Result) -> tuple[ComponentLoadings, ...]:
                 Loading(column=name, value=value, error=None if errors is None else error)
                 for name, value, error in zip(result.columns, values, row, strict=True)
             ),
-            from_noise=edge is not None and variance < edge,
+            from_noise=from_noise,
         )
-        for number, (values, row, variance, share) in enumerate(rows, 1)
+        for number, (values, row, variance, share, from_noise) in enumerate(rows, 1)
     )
 
 

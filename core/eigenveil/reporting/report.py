@@ -69,6 +69,7 @@ def render(
         spent_share=_share(charged_micro_rho(document["rounds"]), document),
         sights=visibility_table(study),
         masked=study.masked,
+        prior=study.prior,
         colluding=colluding(study),
         few_columns=MOST_COLUMNS,
     )

@@ -17,6 +17,7 @@ from eigenveil.study.checks import to_plain
 from eigenveil.study.grid import S, offsets, steps
 from eigenveil.study.study import Scaling, Study
 
+MOST_SINE = 0.5  # predicted, at most, of components that a refinement found below the noise of the matrix
 MOST_COVARIANCE_COLUMNS = 2048  # columns: their covariance takes 34 MB of a release's file
 
 
@@ -43,9 +44,17 @@ class Result(Estimate):
 
     @property
     def noise_edge(self) -> float | None:
-        """Variance up to which a direction may be noise alone; None if no matrix was released."""
+        """Variance up to which a direction of a released matrix may be noise alone; None without a matrix."""
         released = self.covariance is not None or self.covariance_in_round
         return noise_edge(self.noise_scale, len(self.columns)) if released else None
+
+    @property
+    def from_noise(self) -> tuple[bool, ...]:
+        """True for each component that may be noise alone: its variance is within the noise edge, and the
+        predicted angle is unknown or large. A refinement finds weaker components than the matrix shows."""
+        edge, sine = self.noise_edge, self.predicted_sin_angle
+        stands = edge is None or (sine is not None and sine <= MOST_SINE and not self.has_every_component)
+        return tuple(not stands and one < edge for one in self.explained_variance.tolist())
 
     @property
     def has_every_component(self) -> bool:

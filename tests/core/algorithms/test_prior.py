@@ -137,9 +137,10 @@ def test_a_result_states_the_part_of_the_prior_and_keeps_it() -> None:
     assert type(found.result).from_dict(found.result.to_dict()).prior == part(found)
     assert part(found).text in repr(found)
     assert part(found).text in render(found)
-    plain = run(study(), 2).result
-    assert plain.prior is None
-    assert "prior" not in plain.to_dict()
+    plain, without = run(study(), 2), "No guarantee covers it"
+    assert plain.result.prior is None
+    assert "prior" not in plain.result.to_dict()
+    assert (without in render(found), without in render(plain)) == (True, False)
 
 
 def test_a_release_of_the_same_sites_adds_nothing_to_what_is_stated() -> None:

@@ -94,6 +94,17 @@ def test_a_result_is_in_the_units_of_its_study(
     assert np.allclose([*found.explained_variance, found.total_variance], square * np.array([0.3, 0.1, 0.5]))
 
 
+@pytest.mark.parametrize(("sine", "noise"), [(0.2, False), (0.5, False), (0.6, True), (None, True)])
+def test_a_weak_component_is_noise_unless_a_refinement_found_it(sine: float | None, noise: bool) -> None:
+    """The noise edge is at .24: a component of .1 is below it."""
+    weak = an_estimate(covariance=np.eye(3), noise_scale=0.1, sin_error=sine)
+    found = result_of(a_plan(), weak)
+    assert found.noise_edge is not None
+    assert found.from_noise == tuple(noise and one < found.noise_edge for one in found.explained_variance)
+    assert any(found.from_noise) is noise
+    assert not any(result_of(a_plan(), replace(weak, covariance=None)).from_noise)
+
+
 @pytest.mark.parametrize("most", [2, 3])
 def test_a_result_without_its_matrix_still_has_its_noise_edge(
     most: int, monkeypatch: pytest.MonkeyPatch

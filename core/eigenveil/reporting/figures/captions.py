@@ -43,7 +43,7 @@ def scree_caption(data: ReleaseFigureData) -> str:
     if data.k > 1:
         more = "" if data.k <= FEW else ", and so on"
         first = f"Variance along each component: the first {min(data.k, FEW)} carry {each} of the whole{more}"
-    noise_components = [str(i) for i, noise in enumerate(data.from_noise, 1) if noise]
+    noise_components = [str(i) for i, noise in enumerate(data.result.from_noise, 1) if noise]
     noise = f" Component {_and(noise_components)} may be noise alone." if noise_components else ""
     return f"{first}; together the {data.k} carry {100 * float(shares.sum()):.1f} %.{noise}"
 

@@ -46,7 +46,7 @@ def scree(axes: Axes, data: ReleaseFigureData) -> None:
     bars = axes.bar(
         at, shown, width=0.62, color=[BLUE if i < k else PALE for i in range(len(shown))], zorder=2
     )
-    for bar, noise in zip(bars, data.from_noise, strict=False):
+    for bar, noise in zip(bars, data.result.from_noise, strict=False):
         if noise:
             bar.set(facecolor=PALE, edgecolor=BLUE, hatch=HATCH)
     axes.errorbar(
@@ -84,7 +84,7 @@ def loadings(axes: Axes, data: ReleaseFigureData) -> None:
     order = strongest_columns(data)
     names = [short_label(data.result.columns[i], 14 if is_narrow(axes) else 30) for i in order]
     values = data.result.components[:, order]
-    marks = ["*" if noise else "" for noise in data.from_noise]
+    marks = ["*" if noise else "" for noise in data.result.from_noise]
     if data.k <= (2 if is_narrow(axes) else SIDE_BY_SIDE):
         _bars(axes, values, marks)
         axes.set_yticks(np.arange(len(names)), names, fontsize=8.5)

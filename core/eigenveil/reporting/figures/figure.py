@@ -75,12 +75,6 @@ class ReleaseFigureData:
             return eigenvalues(self.result.covariance)[self.k :]
         return np.full(min(len(self.result.columns) - self.k, FEW), self.other_variance)
 
-    @property
-    def from_noise(self) -> tuple[bool, ...]:
-        """True for each component that may be noise alone."""
-        edge = self.result.noise_edge
-        return tuple(edge is not None and one < edge for one in self.result.explained_variance.tolist())
-
 
 INK, SOFT, GRID, BLUE, PALE, RED = "#1c2733", "#5b6b7b", "#dfe5ec", "#1f5fa8", "#b9cde4", "#a8321f"
 GROUPS = ("#1f5fa8", "#d1661c", "#3a8f5c", "#8b5fbf", "#b0902a", "#6b7785")  # distinct for the colour-blind
