@@ -233,17 +233,18 @@ def with_prior(draft: StudyDraft, path: Path, profile: Path | None) -> StudyDraf
         replace(study, prior=prior)
     except RequestError as problem:
         raise RequestError(problem.code, f"{path}: {problem}") from problem
-    sentences = [f"prior: {prior.text}"]
-    if unknown_signer:
-        sentences.append(
-            f"prior: the release was signed by the key {prior.signer[:16]}..., which no profile here knows; "
-            "compare it with the key of that federation"
-        )
+    signed = (
+        f"the prior's release was signed by the key {prior.signer[:16]}..., which no profile here knows; "
+        "compare it with the key of that federation"
+    )
     given = {**draft.given, PRIOR: plain_fields(prior)}
-    return replace(draft, given=given, text=toml_text(given), overrides=(*draft.overrides, *sentences))
+    return replace(draft, given=given, text=toml_text(given), warnings=(signed,) if unknown_signer else ())
 
 
 def print_overrides(draft: StudyDraft) -> None:
-    """Print the values of a study that differ from its dictionary, or were chosen for its sites."""
+    """Print the values of a study that differ from its dictionary, or were chosen for its sites, and the
+    warnings about its prior."""
     for sentence in draft.overrides:
         errors.print(f"override: {sentence}", style="yellow", markup=False, soft_wrap=True)
+    for sentence in draft.warnings:
+        errors.print(f"warning: {sentence}", style="yellow", markup=False, soft_wrap=True)

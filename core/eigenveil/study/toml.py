@@ -108,12 +108,13 @@ class StudyDraft:
     """Partial study: the values that were given, as in a study file, and the `text` of that file. Columns may
     be names of a dictionary. Once they were completed from it, `source` names the dictionary ("" if none was
     used), `overrides` has a sentence for each value that differs from the dictionary's, and `spreads` what it
-    states of its columns."""
+    states of its columns. `warnings` are about its prior."""
 
     given: Mapping[str, Any]
     text: str
     source: str = ""
     overrides: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     spreads: Spreads = field(default_factory=lambda: NO_SPREADS)
 
     @property

@@ -204,6 +204,7 @@ class FederatedStudy(Summary):
             ("algorithm", self.study.algorithm.value),
             ("scaling", scaling_text(self.study)),
             *(("override", sentence) for sentence in self.resolved.overrides),
+            *(("warning", sentence) for sentence in self.resolved.warnings),
         ]
 
     @property

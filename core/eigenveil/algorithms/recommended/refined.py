@@ -13,7 +13,6 @@ from eigenveil.algorithms.recommended.dp_pca import (
     REFRESHES,
     VARIANCE_SHARE,
     Schedule,
-    Tail,
     dp_pca,
     gap_warning,
     iterate,
@@ -257,7 +256,8 @@ def by_gradients(start: LocationEstimate, share: float, steps: int | None = None
         found = replace(raised, variances=first.variances, clipping_bias=bias_factor)
         return _measured(start, first, found, total, tail.error(k))
     found = yield from refine_directions(start, first, left, steps)
-    return _estimate(start, tail, found, total)
+    apart = gap_warning(tail, found.variances[:k], total, found.variance_sd)
+    return _estimate(start, found, total, found.sine(start), apart)
 
 
 # Least variance of a direction to refine, in sd of a variance above the level. One that is not found yet has
@@ -314,23 +314,6 @@ def _allowed(variances: FloatArray, k: int, d: int) -> FloatArray:
     return np.hstack([np.sqrt(lead * variances[k:]), lead / math.sqrt(d)])
 
 
-def _estimate(start: LocationEstimate, tail: Tail, found: AlignedCovariance, total: float) -> Estimate:
-    k = start.plan.study.components
-    stated = quantile(start.plan.study.radius) is None
-    centre = centre_sine(start, found.gaps())
-    warnings = gap_warning(tail, found.variances[:k], total, found.variance_sd)
-    return Estimate(
-        components=fix_signs(found.basis[:, :k]).T,
-        explained_variance=found.variances[:k],
-        mean=start.mean,
-        records=start.records,
-        total_variance=total,
-        noise_scale=found.variance_sd,
-        sin_error=found.sine(start) if stated else None,
-        warnings=centre_warning(centre) + (warnings if stated else ()),
-    )
-
-
 # Distance of two equal variances that were measured apart, in the root mean square, and their least gap, both
 # in sd of one; and the power of a first stage's error that is left at least. The last two were chosen on
 # seeds 0 to 11 of `python -m benchmarks.stated_error`.
@@ -341,10 +324,22 @@ def _measured(
     start: LocationEstimate, first: AlignedCovariance, found: AlignedCovariance, total: float, before: float
 ) -> Estimate:
     """Return the estimate of revision 2, whose first stage states `before` and shows the next variances."""
-    k, known = start.plan.study.components, quantile(start.plan.study.radius) is None
+    k = start.plan.study.components
     following, noise = float(np.append(first.variances, first.level)[k]), math.sqrt(2) * first.variance_sd
     apart = separation_warning(first.variances[:k], following, noise)
     stated = max(found.stated_sine(start, LEAST_GAP, MEASURED_APART), before**LEFT_POWER)
+    return _estimate(start, found, total, stated, apart)
+
+
+def _estimate(
+    start: LocationEstimate,
+    found: AlignedCovariance,
+    total: float,
+    stated: float,
+    warnings: tuple[str, ...],
+) -> Estimate:
+    """Return the estimate of a refinement. A stated radius leaves no stated error."""
+    k, known = start.plan.study.components, quantile(start.plan.study.radius) is None
     return Estimate(
         components=fix_signs(found.basis[:, :k]).T,
         explained_variance=found.variances[:k],
@@ -353,5 +348,5 @@ def _measured(
         total_variance=total,
         noise_scale=found.variance_sd,
         sin_error=stated if known else None,
-        warnings=centre_warning(centre_sine(start, found.gaps())) + (apart if known else ()),
+        warnings=centre_warning(centre_sine(start, found.gaps())) + (warnings if known else ()),
     )
