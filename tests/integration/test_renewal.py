@@ -62,7 +62,8 @@ async def test_a_running_site_renews_repeatedly_and_goes_on_working(tmp_path: Pa
         async with running_site(tmp_path / "anna") as daemon:
             await until(lambda: lines.count("renewed") >= 2)
             await until(lambda: daemon.contact.connections >= 3)
-            assert not daemon.contact.disconnects
+            # A new certificate of the coordinator ends a channel that was about to open.
+            assert set(daemon.contact.disconnects) <= {Code.UNREACHABLE.value}
             ada = await rig.client(Role.ANALYST, "ada")
             digest = await ada.submit(study_toml(sites=("anna",)))
             assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
