@@ -17,27 +17,15 @@ from eigenveil_client.analyst.display import Display, approval_text, event_value
 from eigenveil_client.analyst.python.connect import column_table
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.analyst.conftest import Run
 from tests.client.commands import eigenveil
-from tests.support import Capture, Patch, refused
+from tests.support import Capture, refused
 
-Run = Callable[..., tuple[int, Any]]
 REDCAP = (
     '"Variable / Field Name","Field Type","Field Label","Choices, Calculations, OR Slider Labels",'
     '"Text Validation Type OR Show Slider Number","Text Validation Min","Text Validation Max"\n'
     'hr,text,"Heart rate, resting",,integer,20,300\nweight,text,Weight,,number,,\n'
 )
-
-
-@pytest.fixture
-def run(capfd: Capture, monkeypatch: Patch, tmp_path: Path) -> Run:
-    """`eigenveil WORDS --json` of somebody who is enrolled nowhere: the exit code and what was said."""
-    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
-
-    def one(*words: object) -> tuple[int, Any]:
-        code = eigenveil([*map(str, words), "--json"])
-        return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
-
-    return one
 
 
 @pytest.fixture

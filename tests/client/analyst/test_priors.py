@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil import parse_study
+from eigenveil import parse_study, simulate
+from eigenveil.reporting.document import signed_release
 from eigenveil.study.prior import PriorSource
-from eigenveil_client.analyst.federation import read_study
-from tests.client.commands import eigenveil
-from tests.support import Capture, Patch
+from eigenveil_client.analyst.federation import print_overrides, read_study
+from tests.client.analyst.conftest import Run
+from tests.support import Capture
 
-Run = Callable[..., tuple[int, Any]]
 STUDY = """
 name = "small"
 components = 1
@@ -29,18 +28,6 @@ columns = [
     {name = "height", unit = "cm", lower = 50, upper = 250},
 ]
 """
-
-
-@pytest.fixture
-def run(capfd: Capture, monkeypatch: Patch, tmp_path: Path) -> Run:
-    """`eigenveil WORDS --json` of somebody who is enrolled nowhere: the exit code and what was said."""
-    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
-
-    def one(*words: object) -> tuple[int, Any]:
-        code = eigenveil([*map(str, words), "--json"])
-        return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
-
-    return one
 
 
 @pytest.fixture
@@ -77,3 +64,19 @@ def test_a_wrong_prior_is_refused_with_its_file_and_line(file: Path, run: Run) -
         assert "known.csv: prior: line 32: weight = 300" in json.dumps(value)
     known.unlink()
     assert run("plan", file)[0] != 0
+
+
+def test_a_release_of_a_signer_whom_no_profile_knows_is_used_with_a_warning(
+    file: Path, run: Run, capfd: Capture
+) -> None:
+    file.write_text(STUDY.replace('prior = "known.csv"\n', ""))
+    rows = np.random.default_rng(1).uniform((20, 50, 150), (80, 90, 190), (200, 3))
+    made = simulate(parse_study(file.read_text()), {"north": rows[:100], "south": rows[100:]}, seed=0)
+    key = Ed25519PrivateKey.generate()
+    data = signed_release(
+        made.document, made.result, sign=key.sign, public_key=key.public_key().public_bytes_raw()
+    )
+    file.with_name("release.zip").write_bytes(data)
+    file.write_text(STUDY.replace("known.csv", "release.zip"))
+    print_overrides(read_study(file))
+    assert "which no profile here knows" in capfd.readouterr().err

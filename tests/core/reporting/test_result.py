@@ -103,6 +103,8 @@ def test_a_weak_component_is_noise_unless_a_refinement_found_it(sine: float | No
     assert found.from_noise == tuple(noise and one < found.noise_edge for one in found.explained_variance)
     assert any(found.from_noise) is noise
     assert not any(result_of(a_plan(), replace(weak, covariance=None)).from_noise)
+    every = replace(weak, components=np.eye(3), explained_variance=np.array([9.0, 1.0, 0.1]), sin_error=0.0)
+    assert result_of(a_plan(), every).from_noise == (False, False, True)
 
 
 @pytest.mark.parametrize("most", [2, 3])

@@ -105,8 +105,9 @@ def test_a_gram_matrix_that_is_asked_for_again_takes_no_pass_and_another_one_doe
     stored, read = Slices(rows), []
     site = Site(stored)
     frames = [q.Frame(middles=frozen([m, 0, 0]), factors=frozen([2**FRAME_BITS] * 3)) for m in (0, 5)]
-    asked = [(centre, S, None), (centre, S, None), (centre, S // 2, None), (frozen([3, 2, 1]), S, None)]
-    for middle, radius, frame in [*asked, *((centre, S, frame) for frame in frames)]:
+    other = frozen([3, 2, 1])  # each differs from the one before in one place
+    asked = [(centre, S, None), (centre, S, None), (other, S, None), (other, S // 2, None)]
+    for middle, radius, frame in [*asked, *((other, S // 2, frame) for frame in frames)]:
         query = q.Gram(centre=middle, radius=radius)
         stored.read = 0
         assert site.answer(query, frame=frame).tolist() == Site(rows).answer(query, frame=frame).tolist()
