@@ -29,7 +29,7 @@ from eigenveil.study.study import Study
 
 FITS = {(100_000, 500): 2.0, (20_000, 1000): 2.0, (100_000, 100): 4.0}  # at most, in exact fits
 PLANS = {1000: 1.0, 4000: 5.0}  # columns; seconds at most
-RUNS = 3
+RUNS = 5
 
 
 class TimedSite(Site):

@@ -221,11 +221,13 @@ BLUR = 0.05  # of the least wanted variance: smaller gaps count as this
 # First stage from a signal (`preparation.signal_to_noise`) on: spare directions, rounds, and its share of the
 # rest of the budget. Spare directions show the gap and have separate weights, and add noise to every round.
 STAGES = ((600.0, 4, 30, 0.35), (180.0, 2, 30, 0.35), (0.0, 0, 15, 0.2))
-# From revision 2 on. Without spare directions the gap behind the last component is not measured. On studies
-# of 10 to 150 columns (benchmarks/generated.py, 3 paired seeds each) two of them and 30 rounds gave .81 of
-# the error of the stages above at signals of 100 to 700 (24 studies); at lower ones 1.11 of it, but 20 rounds
-# .96 (20 studies), and .91 of that of 30 rounds on four studies of 1,000 columns.
+# From revision 2 on, but for weak signals of few columns. Without spare directions the gap behind the last
+# component is not measured. On studies of 10 to 150 columns (benchmarks/generated.py, 3 paired seeds each)
+# two of them and 30 rounds gave .81 of the error of the stages above at signals of 100 to 700 (24 studies).
+# At lower ones 20 rounds gave 1.01 of it at up to 100 columns (12 studies; digits 1.66), .9 at more (3), and
+# .91 of that of 30 rounds on four studies of 1,000 columns.
 SPARE_STAGES = ((600.0, 4, 30, 0.35), (100.0, 2, 30, 0.35), (0.0, 2, 20, 0.35))
+WEAK, FEW_COLUMNS = 100.0, 100
 
 
 def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
@@ -278,7 +280,8 @@ def schedule(start: LocationEstimate, share: float) -> tuple[Schedule, float]:
     """Return the schedule of the first stage and the remaining share for the refinement."""
     plan, left = start.plan, share - RADIUS_SHARE - VARIANCE_SHARE
     strength = signal_to_noise(start)
-    stages = SPARE_STAGES if states_gaps(plan) else STAGES
+    has_spare = states_gaps(plan) and (strength >= WEAK or plan.study.dimension > FEW_COLUMNS)
+    stages = SPARE_STAGES if has_spare else STAGES
     _, spare, rounds, stage_share = next(stage for stage in stages if strength >= stage[0])
     times = Schedule(
         rounds=rounds,
