@@ -223,10 +223,11 @@ BLUR = 0.05  # of the least wanted variance: smaller gaps count as this
 STAGES = ((600.0, 4, 30, 0.35), (180.0, 2, 30, 0.35), (0.0, 0, 15, 0.2))
 # From revision 2 on, but for weak signals of few columns. Without spare directions the gap behind the last
 # component is not measured. On studies of 10 to 150 columns (benchmarks/generated.py, 3 paired seeds each)
-# two of them and 30 rounds gave .81 of the error of the stages above at signals of 100 to 700 (24 studies).
-# At lower ones 20 rounds gave 1.01 of it at up to 100 columns (12 studies; digits 1.66), .9 at more (3), and
-# .91 of that of 30 rounds on four studies of 1,000 columns.
-SPARE_STAGES = ((600.0, 4, 30, 0.35), (100.0, 2, 30, 0.35), (0.0, 2, 20, 0.35))
+# two of them and 30 rounds at .35 gave .81 of the error of the stages above at signals of 100 to 700 (24
+# studies), and at .2 then .92 of that (40 other studies), but 1.2 on NHANES I, whose signal is above 180. At
+# lower ones 20 rounds gave 1.01 of it at up to 100 columns (12 studies; digits 1.66), .9 at more (3), and .91
+# of that of 30 rounds on four studies of 1,000 columns.
+SPARE_STAGES = ((600.0, 4, 30, 0.35), (180.0, 2, 30, 0.35), (100.0, 2, 30, 0.2), (0.0, 2, 20, 0.35))
 WEAK, FEW_COLUMNS = 100.0, 100
 
 
