@@ -197,7 +197,12 @@ async def test_denial_finds_a_coordinator_that_counts_no_connections(
 ) -> None:
     monkeypatch.setattr(denial, "ATTACKS", {"rapid resets": denial.ATTACKS["rapid resets"]})
     monkeypatch.setattr(denial, "besieged", partial(besieged.besieged, command=(UNLIMITED, "connections")))
-    found, _ = await denial.run(tmp_path, 0.25)
+    found: list[str] = []
+    for number in range(3):  # the attacker has the lowest priority: beside other tests it may hardly run
+        (folder := tmp_path / str(number)).mkdir()
+        found += (await denial.run(folder, 0.25))[0]
+        if found:
+            break
     assert any(one.startswith("rapid resets: ") for one in found), found
 
 
