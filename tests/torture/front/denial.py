@@ -54,6 +54,7 @@ TRIES = 3  # of an attack that slows studies down: a busy machine disturbs one, 
 STUDIES = 3  # at least, timed before and under each attack
 SLOWER = 1.5
 PAUSE = 0.02
+QUOTA = "max_submissions_per_day = 10000\n"  # a fast machine makes more honest studies than the usual 200
 SITES = ("bert", "carl")
 MEMBERS = {"anna": Role.SITE, "eve": Role.ANALYST, "ada": Role.ANALYST, "bert": Role.SITE, "carl": Role.SITE}
 
@@ -207,7 +208,7 @@ async def run(folder: Path, scale: float) -> tuple[list[str], str]:
     """Every attack, one after the other, on one coordinator."""
     seconds = max(LEAST_SECONDS, SECONDS * scale)
     found, response = [], []
-    async with besieged(folder, MEMBERS) as siege, beside(siege) as here:
+    async with besieged(folder, MEMBERS, settings=QUOTA) as siege, beside(siege) as here:
         await here.study()  # what is loaded once is loaded by then
         with other_process() as begin:
             for name in ATTACKS:
