@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eigenveil import simulation
 from eigenveil.algorithms import Estimate
-from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.queries import Frame, Gradient, Query
 from eigenveil.simulation import simulate
+from eigenveil.site.record_view import ParallelMap
+from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from tests.support import a_study
 
@@ -57,3 +61,22 @@ def test_refined_directions_have_the_gap_that_was_measured_before(third: float, 
     rows = records([90.0, 40.0, third, 20.0, 20.0, 20.0])
     result = found(rows, STRONG, algorithm=Algorithm.REFINED_PCA)
     assert sum("component 2 and the next direction" in one for one in result.warnings) == message
+
+
+@pytest.mark.parametrize(("columns", "rounds", "directions"), [(6, 15, 2), (100, 15, 2), (101, 20, 4)])
+def test_a_weak_signal_of_few_columns_is_asked_for_no_spare_direction(
+    columns: int, rounds: int, directions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/algorithms/refined-pca.md says it, with two components."""
+    asked: list[int] = []
+
+    class Recording(Site):
+        def answer(self, query: Query, apply: ParallelMap = map, *, frame: Frame | None = None) -> IntArray:
+            if isinstance(query, Gradient):
+                asked.append(query.spec.k)
+            return super().answer(query, apply, frame=frame)
+
+    monkeypatch.setattr(simulation, "Site", Recording)
+    rows = records([90.0, 40.0, *[2.0] * (columns - 2)], n=800)
+    found(rows, WEAK, algorithm=Algorithm.REFINED_PCA)
+    assert asked == [directions] * (rounds + 1)  # and once more, for the variances
