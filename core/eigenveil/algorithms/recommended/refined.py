@@ -232,7 +232,7 @@ WEAK, FEW_COLUMNS = 100.0, 100
 
 
 def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
-    """Run refined-pca: count, mean, 15 or 30 gradients with three radii, variances, 1 to 8 cross covariances.
+    """Run refined-pca: count, mean, 15 to 30 gradients with three radii, variances, 1 to 8 cross covariances.
 
     `steps` fixes the number of refinement steps for a dry run.
     Privacy: [P7], [P28]; each query is charged and answered behind the barrier.
