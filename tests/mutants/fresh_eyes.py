@@ -104,5 +104,5 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
     of("TM11", f"{FRONT}/handshake_limiter.py", "begun or not queue.allowance.full", "begun",
        f"{STRANGERS}::test_an_address_is_not_forgotten_before_its_allowance_is_full_again"),
     of("TM11", f"{FRONT}/pending_connections.py", "oldest_of_busiest_address()", "all()[0]",
-       f"{STRANGERS}::test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room"),
+       f"{IN_FRONT}/test_pending_connections.py::test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room"),
 )  # fmt: skip

@@ -17,16 +17,19 @@ TRUSTED = "common/eigenveil_common/trusted_files.py"
 FILES = "common/eigenveil_common/files.py"
 TEST_POOL = "tests/server/planning/test_pool.py"
 TEST_HANDSHAKES = "tests/server/front/test_handshakes.py"
+TEST_PENDING = "tests/server/front/test_pending_connections.py"
 TEST_STREAMS = "tests/server/front/test_streams.py"
 TEST_REPLIES = "tests/server/front/test_replies.py"
 TEST_TRUSTED_FILES = "tests/common/test_trusted_files.py"
-RECORDS = f"{TEST_HANDSHAKES}::test_of_a_first_record_its_kind_and_length_count"
-CLOSED = f"{TEST_HANDSHAKES}::test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once"
+RECORDS = f"{TEST_PENDING}::test_of_a_first_record_its_kind_and_length_count"
+CLOSED = f"{TEST_PENDING}::test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once"
 AT_ONCE = "tests/server/front/test_requests.py::"
 CROWDS = f"{TEST_HANDSHAKES}::test_no_crowd_of_addresses_delays_the_turn_of_another"
 KNOWN = f"{TEST_HANDSHAKES}::test_a_known_address_does_not_wait_for_failing_handshakes"
 FEWEST = f"{TEST_HANDSHAKES}::test_the_address_with_the_fewest_in_progress_is_next"
-IDLE = f"{TEST_HANDSHAKES}::test_a_handshake_that_idles_too_long_is_ended_and_none_earlier"
+HALVES = f"{TEST_PENDING}::test_strangers_and_known_networks_have_half_of_the_places_each"
+MEMBERS = f"{TEST_HANDSHAKES}::test_a_known_network_waits_for_no_stranger_and_for_one_turn_of_each_other"
+IDLE = f"{TEST_PENDING}::test_a_handshake_that_idles_too_long_is_ended_and_none_earlier"
 SLOW = f"{TEST_HANDSHAKES}::test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 BOUNDS = "tests/core/study/test_toml_bounds.py::test_a_costly_text_is_refused_in_little_memory"
 PLANNED = f"{TEST_POOL}::"
@@ -42,19 +45,37 @@ TEST_REQUEST_ROOM = "tests/server/front/test_request_room.py"
 
 
 OF_FRONT: tuple[Mutant, ...] = (
-    of("TM11", STRANGERS, "        if len(self._all) >= self._most:\n            self._make_room()\n", "",
+    of("TM11", STRANGERS, "        if len(self) > self._most:\n            self._make_room()\n", "",
        "tests/server/front/test_gateway.py::test_open_handshakes_give_way_to_newcomers"),
     of("TM11", STRANGERS,
        "        if self._most not in self._addresses_by_count:\n            self._most -= 1\n", "",
        "tests/server/front/test_by_address.py"
        "::test_the_oldest_of_the_address_with_the_most_is_known_at_every_moment"),
-    of("TM11", STRANGERS, "wanted > HEADER.size", "wanted", f"{TEST_HANDSHAKES}"
+    *each("TM11", STRANGERS, HALVES,
+          ("self._known if known_have_more else self._strangers", "self._strangers"),
+          ("self._known if known_have_more else self._strangers", "self._known"),
+          ("self._known if pending.network in self._networks else self._strangers", "self._strangers"),
+          ("self._most // 2", "self._most")),
+    of("TM11", TURNS, "        if address in self._known:\n            return False, 0, 0, queue.last\n", "",
+       MEMBERS),
+    of("TM11", TURNS, "return False, 0, 0, queue.last", "return False, queue.failed, queue.begun, queue.last",
+       MEMBERS),
+    of("TM11", TURNS, "MOST_HANDSHAKES if first in self._known else MOST_OF_STRANGERS", "MOST_HANDSHAKES",
+       f"{TEST_HANDSHAKES}::test_strangers_leave_handshakes_for_known_networks"),
+    *each("TM11", "server/eigenveil_server/front/known_networks.py",
+          f"{TEST_PENDING}::test_a_network_is_known_for_an_hour_after_the_last_look_at_its_member",
+          ("if until > now", "if until >= now"), ("+ KNOWN_SECONDS", "")),
+    *each("TM11", "server/eigenveil_server/front/gateway.py", f"{TEST_PENDING}"
+          "::test_a_member_makes_its_network_known_while_it_is_connected_and_a_stranger_does_not",
+          ("            self._record_network(connection)\n            info", "            info"),
+          ("        self._known.forget()\n", "")),
+    of("TM11", STRANGERS, "wanted > HEADER.size", "wanted", f"{TEST_PENDING}"
        "::test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"),
     of("TM11", STRANGERS, "length <= MOST_RECORD_BYTES", "length", RECORDS),
     of("TM11", STRANGERS, "kind == HANDSHAKE and ", "", RECORDS),
     of("TM11", STRANGERS, "wanted:\n            self.end(pending)", "wanted:\n            return", CLOSED),
     of("TM11", "server/eigenveil_server/front/gateway.py",
-       "traceback.clear_frames(problem.__traceback__)\n            ", "", f"{TEST_HANDSHAKES}"
+       "traceback.clear_frames(problem.__traceback__)\n            ", "", f"{TEST_PENDING}"
        "::test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"),
     of("TM11", STRANGERS, "            if pending.until > now:\n                break\n", "", IDLE),
     of("TM11", STRANGERS, "until > now", "until < now", IDLE),
@@ -62,12 +83,12 @@ OF_FRONT: tuple[Mutant, ...] = (
        "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_none_waits_for_those_who_left"),
     of("TM11", TURNS, "        queue.allowance.spend(1)\n", "", f"{TEST_HANDSHAKES}"
        "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_none_waits_for_those_who_left"),
-    of("TM11", TURNS, "len(self._in_progress) < MOST_HANDSHAKES", "self._in_progress", SLOW),
+    of("TM11", TURNS, "len(self._in_progress) < most", "self._in_progress", SLOW),
     of("TM11", TURNS, "self._end(caller)\n        ", "", SLOW),
     of("TM11", TURNS, "max(self._in_progress.items(), key=lambda item: item[1][0].begun)",
        "next(iter(self._in_progress.items()))", SLOW),
-    of("TM11", TURNS, "begun, queue.", "", FEWEST),
-    of("TM11", TURNS, ", queue.last", "", CROWDS),
+    of("TM11", TURNS, "queue.failed, queue.begun, queue.last\n", "queue.failed, queue.last\n", FEWEST),
+    of("TM11", TURNS, "True, queue.failed, queue.begun, queue.last", "True, queue.failed, queue.begun", CROWDS),
     *each("TM11", TURNS, KNOWN, ("failed, queue.", ""), (".failed =", ".failed +=")),
     of("TM18", REQUESTS, "entry.sent + count > MAX_BYTES_PER_CLIENT", "False",
        f"{AT_ONCE}test_a_client_with_more_than_four_messages_is_cut_and_all_of_it_given_back"),

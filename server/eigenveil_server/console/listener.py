@@ -21,7 +21,8 @@ from uvicorn.server import ServerState
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_server.front.handshake_limiter import HandshakeLimiter
-from eigenveil_server.front.pending_connections import PendingConnection, PendingConnections
+from eigenveil_server.front.known_networks import KnownNetworks
+from eigenveil_server.front.pending_connections import PendingConnection, PendingConnections, network_of
 
 MAX_PENDING_CONNECTIONS = 256  # before or in their handshake
 MOST_CONNECTIONS = 256
@@ -105,10 +106,11 @@ class ConsoleListener:
         self._refuse = refuse
         self._closed = closed
         self._state = ServerState()
+        self._known = KnownNetworks()
         self._pending_connections = PendingConnections(
-            self._start_handshake, self._on_too_many, most=MAX_PENDING_CONNECTIONS
+            self._start_handshake, self._on_too_many, self._known, most=MAX_PENDING_CONNECTIONS
         )
-        self._handshakes = HandshakeLimiter(self._on_slow_handshake)
+        self._handshakes = HandshakeLimiter(self._on_slow_handshake, self._known)
         self._handshake_tasks: set[asyncio.Task[None]] = set()
         self._serving = asyncio.Event()
 
@@ -195,8 +197,10 @@ class ConsoleListener:
             for one in self._state.connections
             if isinstance(one, CertifiedProtocol) and not one.transport.is_closing()
         ]
+        address = newest.client[0] if newest.client is not None else ""
+        if newest.certificate:
+            self._known.record(network_of(address))
         if not self._proxies:  # a proxy's connections are shared by all visitors, so they are not counted
-            address = newest.client[0] if newest.client is not None else ""
             near = sum(one.client is not None and one.client[0] == address for one in here)
             if near > MOST_OF_ADDRESS or _count_by_certificate(here)[newest.certificate] > MOST_OF_ONE:
                 return False
@@ -213,6 +217,7 @@ class ConsoleListener:
     def sweep(self) -> None:
         """Forget addresses that have been idle."""
         self._handshakes.forget()
+        self._known.forget()
 
     async def close(self) -> None:
         """Stop listening and close all connections."""

@@ -57,11 +57,12 @@ class ConnectionObserver(Protocol):
 class GatewayConnection(asyncio.BufferedProtocol):
     """The caller's end of a connection, first without and then with TLS. Nothing passes before `begin`."""
 
-    info: ConnectionInfo  # set with `name`, once the connection is admitted
+    info: ConnectionInfo  # set with `name` and `network`, once the connection is admitted
 
     def __init__(self, observer: ConnectionObserver) -> None:
         self._observer = observer
         self.name = ""  # of gRPC's end
+        self.network = ""  # of the caller's address
         self._inner: asyncio.Transport | None = None
         self._inward = FrameFilter(self._may_enter, PREFACE_BYTES)
         self._outward = FrameFilter(self._leaves)

@@ -25,6 +25,7 @@ from eigenveil_common import log
 from eigenveil_common.rpc import HANDSHAKE_MS
 from eigenveil_server.front.connection import GatewayConnection, Upstream
 from eigenveil_server.front.handshake_limiter import HandshakeLimiter
+from eigenveil_server.front.known_networks import KnownNetworks
 from eigenveil_server.front.message_quota import RequestQuota
 from eigenveil_server.front.pending_connections import PendingConnection, PendingConnections
 from eigenveil_server.front.quota import (
@@ -83,14 +84,15 @@ class Gateway:
         self._check_admitted, self._closed = check_admitted, closed
         self.quota = ConnectionQuota(self.cut, limits)
         self.requests = RequestQuota(partial(self.block, why="requests"))
+        self._known = KnownNetworks()
         self._pending_connections = PendingConnections(
-            self._start_handshake, partial(self._log_closed, "handshakes"), most=limits.strangers
+            self._start_handshake, partial(self._log_closed, "handshakes"), self._known, most=limits.strangers
         )
         self._connections: dict[str, GatewayConnection] = {}
         self._handshake_tasks: set[asyncio.Task[None]] = set()
         self._sockets: set[GatewayConnection] = set()
         self._empty = asyncio.Event()
-        self._handshakes = HandshakeLimiter(self._on_slow_handshake)
+        self._handshakes = HandshakeLimiter(self._on_slow_handshake, self._known)
         self._number = 0
         self.read_buffer = memoryview(bytearray(READ_BYTES))
 
@@ -227,7 +229,8 @@ class Gateway:
         tls = connection.outer._ssl_protocol  # type: ignore[attr-defined]
         tls.max_size = SITE_READ_BYTES if site else OTHERS_READ_BYTES
         self._connections[name] = connection
-        connection.name, connection.info = name, info
+        connection.name, connection.info, connection.network = name, info, pending.network
+        self._record_network(connection)
         info.client.open.add(connection)
         loop = asyncio.get_running_loop()
         inner, _ = await loop.create_unix_connection(lambda: Upstream(connection), sock=plain)
@@ -235,6 +238,10 @@ class Gateway:
             inner.close()
         else:
             connection.begin(inner)
+
+    def _record_network(self, connection: GatewayConnection) -> None:
+        if connection.info.client.role is not None:
+            self._known.record(connection.network)
 
     # ------------------------------------------------------------ going
 
@@ -258,6 +265,7 @@ class Gateway:
         now = time.monotonic()
         verdicts: dict[bytes, bool] = {}  # one check for all connections of a certificate
         for connection in tuple(self._connections.values()):
+            self._record_network(connection)
             info = connection.info
             if why := connection.overdue():
                 self.cut(connection, why)
@@ -277,6 +285,7 @@ class Gateway:
                     self.cut(connection, "shut-out")
         self.quota.forget()
         self._handshakes.forget()
+        self._known.forget()
 
     def cut(self, connection: QuotaConnection, why: str) -> None:
         """Close a connection. The caller can read the reason."""

@@ -7,11 +7,12 @@ connections wait here once their first record has come:
 - Of one address, the newest and the oldest waiting connection begin alternately. So a new caller does not
   wait for a whole crowd behind the same address, and no crowd delays an old one forever.
 - One handshake begins in one pass of the event loop, so that calls are answered in between.
-- Next is the address with the fewest failed handshakes since its last success; then the one with the fewest
-  in progress; then the one that began least recently. So known callers do not wait for addresses whose
-  handshakes all fail, and every address gets its turn.
-- `MOST_HANDSHAKES` are in progress at a time. Beyond that the oldest of the busiest address is ended, once
-  it has taken `SLOW_SECONDS`."""
+- Known networks come first, by turns: the one that began least recently is next. Of strangers, next is the
+  address with the fewest failed handshakes since its last success; then the one with the fewest in progress;
+  then the one that began least recently. So no member waits for strangers, whatever others behind its own
+  address do, and every address gets its turn.
+- `MOST_HANDSHAKES` are in progress at a time, of strangers `MOST_OF_STRANGERS`. Beyond that the oldest of the
+  busiest address is ended, once it has taken `SLOW_SECONDS`."""
 
 from __future__ import annotations
 
@@ -21,10 +22,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from eigenveil_server.front.known_networks import KnownNetworks
 from eigenveil_server.front.quota import TokenBucket
 
 HANDSHAKES, HANDSHAKES_A_SECOND = 64.0, 60.0  # of one address
-MOST_HANDSHAKES = 256  # in progress
+MOST_HANDSHAKES = 384  # in progress
+MOST_OF_STRANGERS = 192
 SLOW_SECONDS = 0.5  # while others wait; a normal handshake takes one round trip
 LEAST_WAIT = 0.001
 
@@ -47,9 +50,11 @@ class _AddressQueue(Generic[Caller]):
 
 @dataclass(eq=False)
 class HandshakeLimiter(Generic[Caller]):
-    """Order and limits of handshakes, on one event loop. `end` is called to end one that is too slow."""
+    """Order and limits of handshakes, on one event loop. `end` is called to end one that is too slow. Of
+    `known` networks each is one address."""
 
     _end: Callable[[Caller], None]
+    _known: KnownNetworks
     _addresses: dict[str, _AddressQueue[Caller]] = field(default_factory=dict)
     # Each caller's queue and start time; the oldest first.
     _in_progress: dict[Caller, tuple[_AddressQueue[Caller], float]] = field(default_factory=dict)
@@ -101,17 +106,25 @@ class HandshakeLimiter(Generic[Caller]):
     def _start_next(self) -> None:
         """Start one handshake if the limits allow it, and schedule the next."""
         self._timer = None
-        queues = [queue for queue in self._addresses.values() if queue.waiting]
-        if not queues:
+        waiting = {address: queue for address, queue in self._addresses.items() if queue.waiting}
+        if not waiting:
             return
-        ready = [queue for queue in queues if queue.allowance.left > 0]
+        ready = [address for address, queue in waiting.items() if queue.allowance.left > 0]
         if ready:
-            wait = self._seconds_until_free()
+            first = min(ready, key=self._turn)
+            wait = self._seconds_until_free(MOST_HANDSHAKES if first in self._known else MOST_OF_STRANGERS)
+            if not wait:
+                self._start_one(waiting[first])
         else:
-            wait = max(LEAST_WAIT, min(queue.allowance.seconds for queue in queues))
-        if not wait:
-            self._start_one(min(ready, key=lambda queue: (queue.failed, queue.begun, queue.last)))
+            wait = max(LEAST_WAIT, min(queue.allowance.seconds for queue in waiting.values()))
         self._schedule(wait)
+
+    def _turn(self, address: str) -> tuple[bool, int, int, int]:
+        """Return the rank of an address; the lowest is next."""
+        queue = self._addresses[address]
+        if address in self._known:
+            return False, 0, 0, queue.last
+        return True, queue.failed, queue.begun, queue.last
 
     def _start_one(self, queue: _AddressQueue[Caller]) -> None:
         queue.allowance.spend(1)
@@ -125,9 +138,9 @@ class HandshakeLimiter(Generic[Caller]):
             self._in_progress[caller] = queue, time.monotonic()
             started.set_result(None)
 
-    def _seconds_until_free(self) -> float:
-        """Return the seconds until one more may be in progress, 0 if now. A slow one may be ended for it."""
-        if len(self._in_progress) < MOST_HANDSHAKES:
+    def _seconds_until_free(self, most: int) -> float:
+        """Return the seconds until fewer than `most` are in progress, 0 if now. A slow one may be ended."""
+        if len(self._in_progress) < most:
             return 0.0
         # The oldest of the busiest address.
         caller, (_, began) = max(self._in_progress.items(), key=lambda item: item[1][0].begun)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from eigenveil_common.rpc import HANDSHAKE_MS
+from eigenveil_server.front.known_networks import KnownNetworks
 
 Connection = TypeVar("Connection")
 
@@ -100,29 +101,38 @@ class PendingConnection:
 
 class PendingConnections:
     """Pending connections of one listener, at most `most`. `greet` takes over a socket whose first record has
-    come, and calls `left` at its end. `on_dropped` is called for each closed beyond the limit. Under attack
-    thousands come and go every second, and honest callers wait for the work that each costs. So they share
-    one epoll object without a callback for each, and one timer closes those that time out."""
+    come, and calls `left` at its end. `on_dropped` is called for each closed beyond the limit. `known`
+    networks and strangers have half of the places each, and what the others leave. So strangers, who may have
+    any number of addresses, close no connection of a network where a member is. Under attack thousands come
+    and go every second, and honest callers wait for the work that each costs. So they share one epoll object
+    without a callback for each, and one timer closes those that time out."""
 
     def __init__(
         self,
         greet: Callable[[PendingConnection], asyncio.Task[None]],
         on_dropped: Callable[[], None],
+        known: KnownNetworks,
         *,
         most: int,
     ) -> None:
         self._greet = greet
         self._on_dropped = on_dropped
+        self._networks = known
         self._most = most
-        self._all = ConnectionsByAddress[PendingConnection]()
-        self.left = self._all.remove  # for a connection that is no longer pending
+        self._strangers = ConnectionsByAddress[PendingConnection]()
+        self._known = ConnectionsByAddress[PendingConnection]()
         self._by_descriptor: dict[int, PendingConnection] = {}  # those without a first record, by descriptor
         self._epoll = select.epoll()
         self._listeners: list[socket.socket] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._strangers) + len(self._known)
+
+    def left(self, pending: PendingConnection) -> None:
+        """Forget a connection that is no longer pending; an unknown one is ignored."""
+        self._strangers.remove(pending)
+        self._known.remove(pending)
 
     async def open(self, host: str, port: int) -> int:
         """Accept sockets. Return the port. Raises OSError: the port is taken, or there is no such address."""
@@ -142,7 +152,7 @@ class PendingConnections:
         for listener in self._listeners:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
-        for pending in self._all.all():
+        for pending in (*self._strangers.all(), *self._known.all()):
             self.end(pending)
         if self._timer is not None:
             self._timer.cancel()
@@ -179,7 +189,7 @@ class PendingConnections:
         loop.call_exception_handler({"message": "no socket can be accepted", "exception": problem})
         loop.remove_reader(listener)
         loop.call_later(AGAIN_SECONDS, self._resume, listener)
-        if self._all:
+        if len(self):
             self._make_room()
 
     def _resume(self, listener: socket.socket) -> None:
@@ -187,19 +197,23 @@ class PendingConnections:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _arrived(self, pending: PendingConnection) -> None:
-        if len(self._all) >= self._most:
-            self._make_room()
         pending.sock.setblocking(False)
-        self._all.add(pending, pending.network)
+        group = self._known if pending.network in self._networks else self._strangers
+        group.add(pending, pending.network)
         _set_low_watermark(pending.sock, pending.wanted)
         descriptor = pending.sock.fileno()
         self._by_descriptor[descriptor] = pending
         self._epoll.register(descriptor, select.EPOLLIN)
+        if len(self) > self._most:
+            self._make_room()
 
     def _make_room(self) -> None:
-        """Close the oldest pending connection of the busiest address."""
+        """Close the oldest pending connection of the busiest address, of those that have more than half of
+        the places."""
         self._on_dropped()
-        self.end(self._all.oldest_of_busiest_address())
+        known_have_more = len(self._known) > self._most // 2 or not len(self._strangers)
+        group = self._known if known_have_more else self._strangers
+        self.end(group.oldest_of_busiest_address())
 
     def _check_ready(self) -> None:
         for descriptor, _ in self._epoll.poll(0, AT_ONCE):

@@ -150,7 +150,7 @@ class StudyEngine:
             self._states[run.digest] = run.state
             del self._runs[run.digest], self._tasks[run.digest]
         self.uploads.drop_closed()
-        self._runtime.work.notify()
+        self._runtime.work.notify(run.sites)
 
     # ------------------------------------------------------------ analysts
 
@@ -270,7 +270,7 @@ class StudyEngine:
     def end_poll(self, site: str) -> None:
         """Answer the site's long poll now, even without work, to see if the site polls again [R18]."""
         self._polls_to_end.add(site)
-        self._runtime.work.notify(site)
+        self._runtime.work.notify((site,))
 
     def _is_poll_to_end(self, site: str) -> bool:
         to_end = site in self._polls_to_end

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eigenveil.errors import Code, PeerError
@@ -25,12 +26,12 @@ class ChangeEvent:
     because both happen in one step of the event loop."""
 
     def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[None], str] = {}
+        self._waiting = defaultdict[str, set[asyncio.Future[None]]](set)
 
-    def notify(self, subscriber: str = "") -> None:
-        """Wake all waiters, or those that wait as `subscriber`."""
-        for waiter, name in self._waiting.items():
-            if subscriber in ("", name):
+    def notify(self, subscribers: Iterable[str] | None = None) -> None:
+        """Wake all waiters, or those that wait as one of `subscribers`."""
+        for name in self._waiting if subscribers is None else subscribers:
+            for waiter in self._waiting.get(name, ()):
                 _wake(waiter)
 
     async def wait(self, seconds: float, name: str = "") -> None:
@@ -38,12 +39,14 @@ class ChangeEvent:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(seconds, _wake, waiter)
-        self._waiting[waiter] = name
+        self._waiting[name].add(waiter)
         try:
             await waiter
         finally:
             timer.cancel()
-            del self._waiting[waiter]
+            self._waiting[name].discard(waiter)
+            if not self._waiting[name]:
+                del self._waiting[name]
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -60,6 +60,7 @@ class StudyRun:
         self.stored = stored
         self.digest = stored.digest
         self.plan = plan
+        self.sites = plan.study.federation.sites  # only these are invited, and know of it
         self.state = StudyState.RUNNING
         self.opened: Round | None = None
         self._runtime = runtime
@@ -121,7 +122,7 @@ class StudyRun:
     async def _run_rounds(self, session: StudySession) -> bytes:
         """Run all rounds; return the signed release."""
         compute = self._runtime.compute
-        self._runtime.work.notify()
+        self._runtime.work.notify(self.sites)
         await self.consent.complete(self._stop_if_cancelled)
         failpoint("consent-complete")
         self._stop_if_cancelled()
@@ -186,7 +187,7 @@ class StudyRun:
 
     def _announce(self, opened: Round) -> None:
         """Notify sites and watchers of a round or an attempt that is durably open."""
-        self._runtime.work.notify()
+        self._runtime.work.notify(self.sites)
         self._runtime.news.notify()
         attempt = opened.attempt
         if attempt is not None:

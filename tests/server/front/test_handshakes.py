@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import socket
 import time
-from asyncio import sslproto
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from eigenveil.identity import Role
-from eigenveil_server.front import handshake_limiter, pending_connections
-from tests.server.rig import Rig, made, serving
+from eigenveil_server.front import handshake_limiter
+from eigenveil_server.front.known_networks import KnownNetworks
 from tests.support import a_hello
-from tests.torture.front.besieged import client_hello
 from tests.torture.programs.virtual import VirtualLoop
 
 REQUEST = a_hello()
@@ -33,7 +26,8 @@ class Crowd:
         self.loop = VirtualLoop(0)
         monkeypatch.setattr(time, "monotonic", self.loop.time)
         self.begun, self.ended = list[str](), list[str]()
-        self.turns = handshake_limiter.HandshakeLimiter[str](self.ended.append)
+        self.known = KnownNetworks()
+        self.turns = handshake_limiter.HandshakeLimiter[str](self.ended.append, self.known)
 
     def play(self, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.loop.run_until_complete(scenario())
@@ -101,7 +95,7 @@ class Comers:
         self.tasks += self.crowd.come(name)
         while name not in self.crowd.begun:
             await self.passes(1)
-        return len(self.crowd.begun) - before
+        return self.crowd.begun.index(name) + 1 - before
 
     async def leave(self) -> None:
         for task in self.tasks:
@@ -150,6 +144,47 @@ def test_a_known_address_does_not_wait_for_failing_handshakes(monkeypatch: pytes
     crowd.play(scenario)
 
 
+def test_a_known_network_waits_for_no_stranger_and_for_one_turn_of_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever failed, or is still in progress, behind its own address."""
+    crowd = Crowd(monkeypatch)
+
+    async def scenario() -> None:
+        crowd.known.record("k")
+        comers = Comers(crowd, crowd.turns.succeeded)
+        for number in range(20):
+            assert await comers.until_begun(f"k{number}") <= 3
+            if number % 2:
+                crowd.leave(f"k{number}")  # it failed
+        for letter in LETTERS:
+            crowd.known.record(letter)
+        for number in range(20, 30):
+            assert await comers.until_begun(f"k{number}") <= 3 + len(LETTERS)
+        await comers.leave()
+
+    crowd.play(scenario)
+
+
+def test_strangers_leave_handshakes_for_known_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake_limiter, "MOST_HANDSHAKES", 4)
+    monkeypatch.setattr(handshake_limiter, "MOST_OF_STRANGERS", 3)
+    crowd = Crowd(monkeypatch)
+
+    async def scenario() -> None:
+        crowd.known.record("k")
+        crowd.come("a1", "b1", "c1", "d1")
+        await asyncio.sleep(0.01)
+        assert crowd.begun == ["a1", "b1", "c1"]
+        crowd.come("k1", "k2")
+        await asyncio.sleep(0.01)
+        assert (crowd.begun[3:], crowd.ended) == (["k2"], [])
+        await asyncio.sleep(0.6)
+        assert crowd.begun[4:] == ["k1", "d1"], "a slow one is ended for a known network first"
+
+    crowd.play(scenario)
+
+
 def test_the_address_with_the_fewest_in_progress_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = Crowd(monkeypatch)
 
@@ -169,7 +204,7 @@ def test_the_address_with_the_fewest_in_progress_is_next(monkeypatch: pytest.Mon
 def test_slow_handshakes_make_room_first_those_of_the_address_with_the_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(handshake_limiter, "MOST_HANDSHAKES", 4)
+    monkeypatch.setattr(handshake_limiter, "MOST_OF_STRANGERS", 4)
     crowd = Crowd(monkeypatch)
 
     async def scenario() -> None:
@@ -192,114 +227,11 @@ def test_slow_handshakes_make_room_first_those_of_the_address_with_the_most(
     crowd.play(scenario)
 
 
-@pytest.mark.parametrize(
-    ("header", "length"),
-    [
-        ("1603010200", 517),
-        ("1603034000", 16_389),
-        ("1603030001", 6),
-        ("1603014001", 0),
-        ("1603010000", 0),
-        ("1503010002", 0),
-        ("1602000010", 0),
-        (b"GET /".hex(), 0),
-    ],
-)
-def test_of_a_first_record_its_kind_and_length_count(header: str, length: int) -> None:
-    assert pending_connections.record_bytes(bytes.fromhex(header)) == length
-
-
-async def test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pending_connections, "HANDSHAKE_MS", 600_000)
-    hello = client_hello()
-
-    def handshakes() -> int:
-        return sum(isinstance(thing, sslproto.SSLProtocol) for thing in gc.get_objects())
-
-    try:
-        async with serving(made(tmp_path / "c")) as rig:
-            where = ("127.0.0.1", rig.ports.port)
-            here = rig.daemon._main_gateway
-            with socket.create_connection(where) as slow, socket.create_connection(where):
-                anna = await rig.client(Role.SITE, "anna")
-                for first, last in ((0, 3), (3, 5), (5, len(hello) - 1)):
-                    slow.sendall(hello[first:last])
-                    await anna.stub.Hello(REQUEST)
-                    assert (len(here._pending_connections), len(here._handshake_tasks)) == (2, 0)
-                before = handshakes()
-                slow.sendall(hello[-1:])
-                while not here._handshakes._in_progress or handshakes() == before:
-                    await asyncio.sleep(0.01)
-                gc.disable()
-                here._pending_connections.end(next(iter(here._handshakes._in_progress)))
-                while here._handshake_tasks:
-                    await asyncio.sleep(0.01)
-                await anna.stub.Hello(REQUEST)
-                assert handshakes() == before, "what failed waits for no collection of garbage"
-                assert len(here._pending_connections) == 1
-    finally:
-        gc.enable()
-
-
-async def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(rig: Rig) -> None:
-    where = ("127.0.0.1", rig.ports.port)
-    for message in (b"GET / HTTP/1.1\r\n", b"", client_hello()[:100]):
-        with socket.create_connection(where) as one:
-            one.sendall(message)
-            if message[:1] != b"G":
-                one.shutdown(socket.SHUT_WR)
-            one.setblocking(False)
-            async with asyncio.timeout(5):
-                with contextlib.suppress(ConnectionResetError):
-                    assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
-    async with asyncio.timeout(5):
-        while len(rig.daemon._main_gateway._pending_connections):
-            await asyncio.sleep(0.01)
-
-
-async def test_a_handshake_that_idles_too_long_is_ended_and_none_earlier(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pending_connections, "HANDSHAKE_MS", 600)
-    monkeypatch.setattr(pending_connections, "SWEEP_SECONDS", 0.05)
-
-    async def until_closed(one: socket.socket) -> float:
-        began = time.monotonic()
-        async with asyncio.timeout(10):
-            with contextlib.suppress(ConnectionResetError):
-                assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
-        return time.monotonic() - began
-
-    here = pending_connections.PendingConnections(mock.Mock(), mock.Mock(), most=4)
-    where = ("127.0.0.1", await here.open("127.0.0.1", 0))
-    with socket.create_connection(where) as first, socket.create_connection(where) as second:
-        first.setblocking(False)
-        second.setblocking(False)
-        second.sendall(client_hello()[:100])
-        assert min(await asyncio.gather(until_closed(first), until_closed(second))) > 0.5
-    assert len(here) == 0
-    here.close()
-
-
-def test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room() -> None:
-    result, tasks = mock.Mock(), [mock.Mock() for _ in range(4)]
-    here = pending_connections.PendingConnections(mock.Mock(), result, most=4)
-    for network, task in zip("abbc", tasks, strict=True):
-        here._all.add(
-            pending_connections.PendingConnection(mock.Mock(), network, 1, network, 0.0, task=task), network
-        )
-    here._make_room()
-    assert [bool(task.cancel.mock_calls) for task in tasks] == [False, True, False, False]
-    assert result.mock_calls == [mock.call()]
-
-
 def test_an_address_is_not_forgotten_before_its_allowance_is_full_again() -> None:
     """Forgotten with each look of the watchdog, it would have all of its handshakes anew."""
     with mock.patch.object(time, "monotonic") as now:
         now.return_value = 0.0
-        here = handshake_limiter.HandshakeLimiter[str](mock.Mock())
+        here = handshake_limiter.HandshakeLimiter[str](mock.Mock(), KnownNetworks())
         here._addresses["crowd"] = crowd = handshake_limiter._AddressQueue[str](last=0)
         while crowd.allowance.spend(1):
             pass
