@@ -119,12 +119,14 @@ def line(data: ConsoleData, stored: ListedStudy, *, own: bool = False) -> StudyL
 def page(data: ConsoleData, digest: str, visitor: Visitor) -> dict[str, Any]:
     """Return the template values of a study's page. Raises as `stored_study`. `plan` is None for visitors who
     may not read it; `left` is the number of such studies left in the budget."""
-    stored = stored_study(data, digest)
-    plan, own = data.studies.plan_of(stored), is_own_study(visitor.identity, stored.analyst)
+    own = is_own_study(visitor.identity, stored_study(data, digest).analyst)
+    found = progress(data, digest, own=own)
+    stored = stored_study(data, digest)  # not earlier, as a release that is shown needs its plan
+    plan = data.studies.plan_of(stored)
     # As in calls, others may read a study only after its release.
     readable = visitor.operates or own or stored.state is StudyState.RELEASED
     return {
-        "progress": progress(data, digest, own=own),
+        "progress": found,
         "plan": plan if readable else None,
         "left": studies_left(data.left(), plan.cost),
     }
