@@ -10,7 +10,7 @@ connections wait here once their first record has come:
 - Known networks come first, by turns: the one that began least recently is next. Of strangers, next is the
   address with the fewest failed handshakes since its last success; then the one with the fewest in progress;
   then the one that began least recently. So no member waits for strangers, whatever others behind its own
-  address do, and every address gets its turn.
+  address do. Strangers wait as long as known networks have handshakes to begin.
 - `MOST_HANDSHAKES` are in progress at a time, of strangers `MOST_OF_STRANGERS`. Beyond that the oldest of the
   busiest address is ended, once it has taken `SLOW_SECONDS`."""
 
@@ -50,8 +50,7 @@ class _AddressQueue(Generic[Caller]):
 
 @dataclass(eq=False)
 class HandshakeLimiter(Generic[Caller]):
-    """Order and limits of handshakes, on one event loop. `end` is called to end one that is too slow. Of
-    `known` networks each is one address."""
+    """Order and limits of handshakes, on one event loop. `end` is called to end one that is too slow."""
 
     _end: Callable[[Caller], None]
     _known: KnownNetworks

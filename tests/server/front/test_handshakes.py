@@ -1,4 +1,4 @@
-"""Strangers: what they hold before their handshake, and whose handshake begins next."""
+"""Handshakes: whose begins next, and how many are in progress."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import pytest
 
 from eigenveil_server.front import handshake_limiter
 from eigenveil_server.front.known_networks import KnownNetworks
-from tests.support import a_hello
 from tests.torture.programs.virtual import VirtualLoop
 
-REQUEST = a_hello()
 LETTERS = "abcdefghij"
 
 
