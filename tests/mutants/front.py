@@ -28,7 +28,7 @@ CROWDS = f"{TEST_HANDSHAKES}::test_no_crowd_of_addresses_delays_the_turn_of_anot
 KNOWN = f"{TEST_HANDSHAKES}::test_a_known_address_does_not_wait_for_failing_handshakes"
 FEWEST = f"{TEST_HANDSHAKES}::test_the_address_with_the_fewest_in_progress_is_next"
 HALVES = f"{TEST_PENDING}::test_strangers_and_known_networks_have_half_of_the_places_each"
-MEMBERS = f"{TEST_HANDSHAKES}::test_a_known_network_waits_for_no_stranger_and_for_one_turn_of_each_other"
+MEMBERS = f"{TEST_HANDSHAKES}::test_a_known_network_waits_for_one_stranger_and_for_one_turn_of_each_other"
 IDLE = f"{TEST_PENDING}::test_a_handshake_that_idles_too_long_is_ended_and_none_earlier"
 SLOW = f"{TEST_HANDSHAKES}::test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 BOUNDS = "tests/core/study/test_toml_bounds.py::test_a_costly_text_is_refused_in_little_memory"
@@ -56,18 +56,28 @@ OF_FRONT: tuple[Mutant, ...] = (
           ("self._known if known_have_more else self._strangers", "self._known"),
           ("self._known if pending.network in self._networks else self._strangers", "self._strangers"),
           ("self._most // 2", "self._most")),
-    of("TM11", TURNS, "        if address in self._known:\n            return False, 0, 0, queue.last\n", "",
-       MEMBERS),
-    of("TM11", TURNS, "return False, 0, 0, queue.last", "return False, queue.failed, queue.begun, queue.last",
-       MEMBERS),
-    of("TM11", TURNS, "MOST_HANDSHAKES if first in self._known else MOST_OF_STRANGERS", "MOST_HANDSHAKES",
-       f"{TEST_HANDSHAKES}::test_strangers_leave_handshakes_for_known_networks"),
+    *each("TM11", TURNS, MEMBERS,
+          ("        if address in self._known:\n            return 0, 0, queue.last\n", ""),
+          ("return 0, 0, queue.last", "return queue.failed, queue.begun, queue.last"),
+          ("(known, strangers) if self._start_number % STRANGERS_EVERY else (strangers, known)",
+           "(strangers, known)")),
+    of("TM11", TURNS, "(known, strangers) if self._start_number % STRANGERS_EVERY else (strangers, known)",
+       "(known, strangers)",
+       f"{TEST_HANDSHAKES}::test_one_of_four_handshakes_is_a_strangers_however_many_known_networks_wait"),
+    *each("TM11", TURNS,
+          f"{TEST_HANDSHAKES}::test_known_networks_and_strangers_have_handshakes_of_their_own",
+          ("if one.known == known", ""), ("if one.known == known", "if one.known != known"),
+          ("time.monotonic(), known)", "time.monotonic(), False)")),
+    of("TM11", "server/eigenveil_server/studies/runtime.py", "if subscribers is None else subscribers", "",
+       "tests/server/studies/test_study_run.py::test_a_change_wakes_all_or_those_whom_it_names"),
     *each("TM11", "server/eigenveil_server/front/known_networks.py",
           f"{TEST_PENDING}::test_a_network_is_known_for_an_hour_after_the_last_look_at_its_member",
           ("if until > now", "if until >= now"), ("+ KNOWN_SECONDS", "")),
     *each("TM11", "server/eigenveil_server/front/gateway.py", f"{TEST_PENDING}"
           "::test_a_member_makes_its_network_known_while_it_is_connected_and_a_stranger_does_not",
-          ("            self._record_network(connection)\n            info", "            info"),
+          ("            self._record_network(connection)\n            info = ", "            info = "),
+          ("            self._record_network(connection)\n            connection", "            connection"),
+          (" and connection.info.admitted", ""),
           ("        self._known.forget()\n", "")),
     of("TM11", STRANGERS, "wanted > HEADER.size", "wanted", f"{TEST_PENDING}"
        "::test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"),
@@ -83,10 +93,10 @@ OF_FRONT: tuple[Mutant, ...] = (
        "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_none_waits_for_those_who_left"),
     of("TM11", TURNS, "        queue.allowance.spend(1)\n", "", f"{TEST_HANDSHAKES}"
        "::test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_none_waits_for_those_who_left"),
-    of("TM11", TURNS, "len(self._in_progress) < most", "self._in_progress", SLOW),
+    of("TM11", TURNS, "len(group) < MOST_HANDSHAKES", "group", SLOW),
     of("TM11", TURNS, "self._end(caller)\n        ", "", SLOW),
-    of("TM11", TURNS, "max(self._in_progress.items(), key=lambda item: item[1][0].begun)",
-       "next(iter(self._in_progress.items()))", SLOW),
+    of("TM11", TURNS, "max(group, key=lambda caller: self._in_progress[caller].queue.begun)", "group[0]",
+       SLOW),
     of("TM11", TURNS, "queue.failed, queue.begun, queue.last\n", "queue.failed, queue.last\n", FEWEST),
     of("TM11", TURNS, "queue.begun, queue.last\n", "queue.begun\n", CROWDS),
     *each("TM11", TURNS, KNOWN, ("failed, queue.", ""), (".failed =", ".failed +=")),

@@ -230,7 +230,6 @@ class Gateway:
         tls.max_size = SITE_READ_BYTES if site else OTHERS_READ_BYTES
         self._connections[name] = connection
         connection.name, connection.info, connection.network = name, info, pending.network
-        self._record_network(connection)
         info.client.open.add(connection)
         loop = asyncio.get_running_loop()
         inner, _ = await loop.create_unix_connection(lambda: Upstream(connection), sock=plain)
@@ -240,7 +239,8 @@ class Gateway:
             connection.begin(inner)
 
     def _record_network(self, connection: GatewayConnection) -> None:
-        if connection.info.client.role is not None:
+        """Record the network of a member. A certificate that was denied has no admitted call."""
+        if connection.info.client.role is not None and connection.info.admitted:
             self._known.record(connection.network)
 
     # ------------------------------------------------------------ going
@@ -248,6 +248,7 @@ class Gateway:
     def left(self, connection: GatewayConnection) -> None:
         if connection.name:
             del self._connections[connection.name]
+            self._record_network(connection)
             connection.info.client.open.discard(connection)
 
     def socket_closed(self, connection: GatewayConnection) -> None:

@@ -7,12 +7,13 @@ connections wait here once their first record has come:
 - Of one address, the newest and the oldest waiting connection begin alternately. So a new caller does not
   wait for a whole crowd behind the same address, and no crowd delays an old one forever.
 - One handshake begins in one pass of the event loop, so that calls are answered in between.
-- Known networks come first, by turns: the one that began least recently is next. Of strangers, next is the
+- While both wait, one of `STRANGERS_EVERY` handshakes is a stranger's, the others are of known networks. So
+  neither delays the other for long, even if one certificate makes many networks known. Of known networks,
+  next is the one that began least recently, whatever others behind its address do. Of strangers, next is the
   address with the fewest failed handshakes since its last success; then the one with the fewest in progress;
-  then the one that began least recently. So no member waits for strangers, whatever others behind its own
-  address do. Strangers wait as long as known networks have handshakes to begin.
-- `MOST_HANDSHAKES` are in progress at a time, of strangers `MOST_OF_STRANGERS`. Beyond that the oldest of the
-  busiest address is ended, once it has taken `SLOW_SECONDS`."""
+  then the one that began least recently.
+- `MOST_HANDSHAKES` of known networks are in progress at a time, and as many of strangers. Beyond that the
+  oldest of the busiest address is ended, once it has taken `SLOW_SECONDS`."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ from eigenveil_server.front.known_networks import KnownNetworks
 from eigenveil_server.front.quota import TokenBucket
 
 HANDSHAKES, HANDSHAKES_A_SECOND = 64.0, 60.0  # of one address
-MOST_HANDSHAKES = 384  # in progress
-MOST_OF_STRANGERS = 192
+MOST_HANDSHAKES = 256  # in progress, of known networks and of strangers each
+STRANGERS_EVERY = 4
 SLOW_SECONDS = 0.5  # while others wait; a normal handshake takes one round trip
 LEAST_WAIT = 0.001
 
@@ -48,6 +49,13 @@ class _AddressQueue(Generic[Caller]):
     newest: bool = False  # the newest was the last to begin
 
 
+@dataclass(frozen=True, slots=True)
+class _Handshake(Generic[Caller]):
+    queue: _AddressQueue[Caller]
+    began: float
+    known: bool  # from a known network when it began
+
+
 @dataclass(eq=False)
 class HandshakeLimiter(Generic[Caller]):
     """Order and limits of handshakes, on one event loop. `end` is called to end one that is too slow."""
@@ -55,8 +63,7 @@ class HandshakeLimiter(Generic[Caller]):
     _end: Callable[[Caller], None]
     _known: KnownNetworks
     _addresses: dict[str, _AddressQueue[Caller]] = field(default_factory=dict)
-    # Each caller's queue and start time; the oldest first.
-    _in_progress: dict[Caller, tuple[_AddressQueue[Caller], float]] = field(default_factory=dict)
+    _in_progress: dict[Caller, _Handshake[Caller]] = field(default_factory=dict)  # the oldest first
     _start_number: int = 0
     _timer: asyncio.TimerHandle | None = None
 
@@ -90,7 +97,7 @@ class HandshakeLimiter(Generic[Caller]):
 
     def _ended(self, caller: Caller) -> None:
         if caller in self._in_progress:
-            queue, _ = self._in_progress.pop(caller)
+            queue = self._in_progress.pop(caller).queue
             queue.begun -= 1
             queue.failed += 1
 
@@ -110,22 +117,33 @@ class HandshakeLimiter(Generic[Caller]):
             return
         ready = [address for address, queue in waiting.items() if queue.allowance.left > 0]
         if ready:
-            first = min(ready, key=self._turn)
-            wait = self._seconds_until_free(MOST_HANDSHAKES if first in self._known else MOST_OF_STRANGERS)
-            if not wait:
-                self._start_one(waiting[first])
+            wait = self._start_first(ready)
         else:
             wait = max(LEAST_WAIT, min(queue.allowance.seconds for queue in waiting.values()))
         self._schedule(wait)
 
-    def _turn(self, address: str) -> tuple[bool, int, int, int]:
-        """Return the rank of an address; the lowest is next."""
+    def _start_first(self, ready: list[str]) -> float:
+        """Start the first handshake that the limits allow. Return the seconds until the next may begin."""
+        known = [address for address in ready if address in self._known]
+        strangers = [address for address in ready if address not in self._known]
+        waits = []
+        for group in (known, strangers) if self._start_number % STRANGERS_EVERY else (strangers, known):
+            if group:
+                wait = self._seconds_until_free(known=group is known)
+                if not wait:
+                    self._start_one(self._addresses[min(group, key=self._turn)], known=group is known)
+                    return 0.0
+                waits.append(wait)
+        return min(waits)
+
+    def _turn(self, address: str) -> tuple[int, int, int]:
+        """Return the rank of an address among its group; the lowest is next."""
         queue = self._addresses[address]
         if address in self._known:
-            return False, 0, 0, queue.last
-        return True, queue.failed, queue.begun, queue.last
+            return 0, 0, queue.last
+        return queue.failed, queue.begun, queue.last
 
-    def _start_one(self, queue: _AddressQueue[Caller]) -> None:
+    def _start_one(self, queue: _AddressQueue[Caller], *, known: bool) -> None:
         queue.allowance.spend(1)
         queue.newest = not queue.newest
         self._start_number += 1
@@ -134,16 +152,17 @@ class HandshakeLimiter(Generic[Caller]):
         started = queue.waiting.pop(caller)
         if not started.done():  # it was cancelled meanwhile
             queue.begun += 1
-            self._in_progress[caller] = queue, time.monotonic()
+            self._in_progress[caller] = _Handshake(queue, time.monotonic(), known)
             started.set_result(None)
 
-    def _seconds_until_free(self, most: int) -> float:
-        """Return the seconds until fewer than `most` are in progress, 0 if now. A slow one may be ended."""
-        if len(self._in_progress) < most:
+    def _seconds_until_free(self, *, known: bool) -> float:
+        """Return the seconds until one more of its kind may be in progress. A slow one may be ended."""
+        group = [caller for caller, one in self._in_progress.items() if one.known == known]
+        if len(group) < MOST_HANDSHAKES:
             return 0.0
         # The oldest of the busiest address.
-        caller, (_, began) = max(self._in_progress.items(), key=lambda item: item[1][0].begun)
-        wait = began + SLOW_SECONDS - time.monotonic()
+        caller = max(group, key=lambda caller: self._in_progress[caller].queue.begun)
+        wait = self._in_progress[caller].began + SLOW_SECONDS - time.monotonic()
         if wait > 0:
             return wait
         self._ended(caller)

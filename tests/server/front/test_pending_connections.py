@@ -11,6 +11,7 @@ from asyncio import sslproto
 from pathlib import Path
 from unittest import mock
 
+import grpc
 import pytest
 
 from eigenveil.identity import Role
@@ -175,6 +176,7 @@ def test_a_network_is_known_for_an_hour_after_the_last_look_at_its_member() -> N
 async def test_a_member_makes_its_network_known_while_it_is_connected_and_a_stranger_does_not(
     rig: Rig,
 ) -> None:
+    """Nor does a certificate without an admitted call: it may be on the deny-list."""
     here = rig.daemon._main_gateway
     with socket.create_connection(("127.0.0.1", rig.ports.port)) as one:
         one.sendall(client_hello())
@@ -184,16 +186,28 @@ async def test_a_member_makes_its_network_known_while_it_is_connected_and_a_stra
         while here._handshake_tasks:
             await asyncio.sleep(0.01)
     assert "127.0.0.1" not in here._known
+    ada = await rig.client(Role.ANALYST, "ada")
+    rig.daemon.registry.deny(Role.ANALYST, "ada")
+    with pytest.raises(grpc.aio.AioRpcError, match="deny-list"):
+        await ada.stub.Hello(REQUEST)
     anna = await rig.client(Role.SITE, "anna")
+    await anna.channel.channel_ready()
+    here.sweep()
+    assert "127.0.0.1" not in here._known
     await anna.stub.Hello(REQUEST)
+    here.sweep()
     assert "127.0.0.1" in here._known
     here._known._until["127.0.0.1"] = 0.0  # long ago
     here.sweep()
     assert "127.0.0.1" in here._known, "as long as it is connected"
+    here._known._until["127.0.0.1"] = 0.0
     await anna.channel.close()
+    await ada.channel.close()
     async with asyncio.timeout(5):
         while here._connections:
             await asyncio.sleep(0.01)
+    here.sweep()
+    assert "127.0.0.1" in here._known, "also of a short connection that no sweep saw"
     here._known._until["127.0.0.1"] = 0.0  # long ago
     here.sweep()
     assert "127.0.0.1" not in here._known

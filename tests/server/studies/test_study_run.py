@@ -32,6 +32,7 @@ from eigenveil_server.storage.repository import GroupCommit
 from eigenveil_server.storage.states import DECLINES
 from eigenveil_server.storage.study_reads import RoundAnswers
 from eigenveil_server.studies.contributions import _run_inline
+from eigenveil_server.studies.runtime import ChangeEvent
 
 SPEC = NoiseSpec(blocks=(Block(count=3, scale=2.0),))
 OTHER = NoiseSpec(blocks=(Block(count=3, scale=2.5),))
@@ -67,6 +68,23 @@ def test_prepared_noise_is_handed_out_once_and_only_as_specified() -> None:
         with pytest.raises(InternalError):
             ahead.draw(SPEC)
     assert source.draws <= 4
+
+
+async def test_a_change_wakes_all_or_those_whom_it_names() -> None:
+    event, woken = ChangeEvent(), list[str]()
+
+    async def wait(name: str) -> None:
+        await event.wait(60.0, name)
+        woken.append(name)
+
+    tasks = [asyncio.create_task(wait(name)) for name in ("anna", "anna", "bert", "")]
+    await asyncio.sleep(0)
+    for subscribers, expected in ((("anna", "carl"), ["anna", "anna"]), (None, ["anna", "anna", "bert", ""])):
+        event.notify(subscribers)
+        await asyncio.sleep(0.01)
+        assert woken == expected
+    await asyncio.gather(*tasks)
+    assert not event._waiting, "nothing is kept of who has left"
 
 
 def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
