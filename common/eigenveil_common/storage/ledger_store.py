@@ -92,12 +92,13 @@ class LedgerStore:
             also,
         )
 
-    def attempt(self, round_query: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
+    def attempt(self, round_query: RoundQuery, cost: Cost, pool: Cost, also: PositionedWrite) -> None:
         """Spend `cost` for an attempt at a masked round, durably on return, with the rows of `also`. These
-        rows must not exist already. Raises as `Ledger.attempt`."""
-        study, round = round_query.plan_digest, round_query.round
+        rows must not exist already. `pool` is for the study's repeated attempts. Raises as
+        `Ledger.attempt`."""
+        study, round, query = round_query.plan_digest, round_query.round, round_query.digest
         self._append(
-            lambda: self.ledger.attempt(study, round, round_query.digest, cost, at=self._clock()), also
+            lambda: self.ledger.attempt(study, round, query, cost, pool=pool, at=self._clock()), also
         )
 
     def write_alongside(self, also: PositionedWrite) -> None:

@@ -61,8 +61,9 @@ class Ledger:
     """State of a ledger after its entries.
 
     `spent` never decreases. `gaussian` is True until a reservation is made where other noise is admitted.
-    `paid` is the cost of a round's first charge, `times` the number of its charges. `pico_by_study` is the
-    sum of a study's charges as epsilons, in 1e-12.
+    `paid` is the cost of a round's first charge, `times` the number of its charges, and `repeated` the cost
+    of a study's later charges of its rounds. `pico_by_study` is the sum of a study's charges as epsilons, in
+    1e-12.
 
     Raises on append:
         RequestError: code `budget-exhausted`, also for noise that the budget does not admit, or a study
@@ -79,6 +80,7 @@ class Ledger:
     charged: dict[tuple[str, int], str] = field(default_factory=dict)
     paid: dict[tuple[str, int], Cost] = field(default_factory=dict)
     times: dict[tuple[str, int], int] = field(default_factory=dict)
+    repeated: dict[str, Cost] = field(default_factory=dict)
     spent_by_study: dict[str, Cost] = field(default_factory=dict)
     pico_by_study: dict[str, int] = field(default_factory=dict)
 
@@ -119,11 +121,24 @@ class Ledger:
             return None
         return self._next(EntryKind.CHARGE, study, round, query, cost, at)
 
-    def attempt(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> LedgerEntry:
+    def attempt(self, study: str, round: int, query: str, cost: Cost, *, pool: Cost, at: int) -> LedgerEntry:
         """Return the entry that charges `cost` for one more attempt at a masked round. The caller must charge
-        each attempt exactly once."""
+        each attempt exactly once. Raises RequestError: code `budget-exhausted`, `pool` is set aside for the
+        study's repeated attempts and does not pay for this one [P35]."""
         self._check_query(study, round, query)
+        if not self.pays_for(study, round, cost, pool):
+            raise RequestError(
+                Code.BUDGET,
+                f"what study {study[:12]} set aside for repeated attempts does not pay for another at "
+                f"{round_label(round)}; nothing was charged",
+            )
         return self._next(EntryKind.ATTEMPT, study, round, query, cost, at)
+
+    def pays_for(self, study: str, round: int, cost: Cost, pool: Cost) -> bool:
+        """Return True unless `cost` is for a repeated attempt that exceeds what is left of the `pool`. A
+        round's first attempt is no repeated one, whatever its number."""
+        first = (study, round) not in self.charged
+        return first or (self.repeated.get(study, NO_COST) + cost).fits(pool)
 
     def _check_query(self, study: str, round: int, query: str) -> None:
         if self.charged.get((study, round), query) != query:
@@ -196,6 +211,9 @@ class Ledger:
                 self.spent = self.spent + entry.cost
                 self.spent_by_study[entry.study] = self.spent_by_study[entry.study] + entry.cost
                 self.pico_by_study[entry.study] += pico_epsilon(entry.micro_rho)
+                if (entry.study, entry.round) in self.charged:
+                    before = self.repeated.get(entry.study, NO_COST)
+                    self.repeated[entry.study] = before + entry.cost
                 self.charged[entry.study, entry.round] = entry.query
                 self.paid.setdefault((entry.study, entry.round), entry.cost)
                 self.times[entry.study, entry.round] = 1 + self.times.get((entry.study, entry.round), 0)
