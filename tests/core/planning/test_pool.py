@@ -79,8 +79,8 @@ def test_an_error_is_predicted_for_what_the_pool_leaves(algorithm: Algorithm) ->
 @pytest.mark.parametrize(
     "changes",
     [
-        {"spare_micro_rho": 10**9}, {"spare_micro_rho": -1}, {"spare_micro_rho": 1.0}, {"spare_micro_rho": True},
-        {"micro_rho": 10**9}, {"spare": 0},
+        {"spare_micro_rho": 10**9}, {"spare_micro_rho": -1}, {"spare_micro_rho": 1.5},
+        {"spare_micro_rho": True}, {"micro_rho": 10**9}, {"spare": 0},
     ],
 )  # fmt: skip
 def test_a_pool_beyond_the_budget_or_without_spare_attempts_is_refused(changes: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def with_attempts(study: Study) -> dict[str, Any]:
     ids=["beyond the budget", "nine", "none", "both", "spare"],
 )  # fmt: skip
 def test_attempts_of_version_7_beyond_its_limits_are_refused(data: bytes) -> None:
-    with pytest.raises(Exception, match="attempts|spend|version 8"):
+    with pytest.raises(Exception, match=r"attempts|spend|version 8"):
         plan_from_json(data)
 
 
