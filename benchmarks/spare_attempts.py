@@ -1,4 +1,4 @@
-"""How often a masked study finishes whose sites drop out, by its spare attempts, and what that costs.
+"""Share of masked studies that finish although sites drop out, by spare attempts, and their cost.
 
 `python -m benchmarks.spare_attempts [--runs N] [--chance P --spares K]` runs whole federations in virtual
 time: the real coordinator, daemons, rounds, masks and ledgers. A site is killed with probability P at each

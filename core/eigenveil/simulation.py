@@ -96,10 +96,10 @@ class MemoryJournal:
         self.tried[round] = number
 
     def may_attempt(self, round_query: RoundQuery, number: int) -> bool:
-        """Return True if the study's pool pays for an attempt with this number [P35]."""
+        """Return True if the study's pool covers an attempt with this number [P35]."""
         due, pool = self._due(round_query, number), self.plan.spare_cost
-        pays = self.ledger.pays_for(self.plan.digest, round_query.round, due, pool)
-        return number <= self.plan.most_attempts and pays
+        covered = self.ledger.covers(self.plan.digest, round_query.round, due, pool)
+        return number <= self.plan.most_attempts and covered
 
     def _due(self, round_query: RoundQuery, number: int) -> Cost:
         study, batch = self.plan.digest, batch_of(round_query.query)

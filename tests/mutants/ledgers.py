@@ -169,7 +169,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "\n            round_query.cost,\n        ", "round_query.round, round_query.digest, release.cost",
        "tests/core/test_session.py::test_a_release_that_answers_something_else_is_refused"),
     *each("P8", "accounting/ledger.py", f"{TEST_LEDGER}::test_a_refused_request_changes_nothing",
-          ("self._check_query(study, round, query)\n        if", "if"),
+          ("self._check_query(study, round, query)\n        if (", "if ("),
           ("budget = budget", "budget = ledger.committed() + budget")),
     of("P9", "protocol/query.py", "None and batch.index > 0", "None", "tests/core/mechanisms/test_drawn.py"
        "::test_every_query_is_charged_unless_it_is_a_later_batch_of_a_pass"),

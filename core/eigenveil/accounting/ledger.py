@@ -126,7 +126,7 @@ class Ledger:
         each attempt exactly once. Raises RequestError: code `budget-exhausted`, `pool` is set aside for the
         study's repeated attempts and does not pay for this one [P35]."""
         self._check_query(study, round, query)
-        if not self.pays_for(study, round, cost, pool):
+        if not self.covers(study, round, cost, pool):
             raise RequestError(
                 Code.BUDGET,
                 f"what study {study[:12]} set aside for repeated attempts does not pay for another at "
@@ -134,7 +134,7 @@ class Ledger:
             )
         return self._next(EntryKind.ATTEMPT, study, round, query, cost, at)
 
-    def pays_for(self, study: str, round: int, cost: Cost, pool: Cost) -> bool:
+    def covers(self, study: str, round: int, cost: Cost, pool: Cost) -> bool:
         """Return True unless `cost` is for a repeated attempt that exceeds what is left of the `pool`. A
         round's first attempt is no repeated one, whatever its number."""
         first = (study, round) not in self.charged

@@ -30,7 +30,6 @@ MAX_RECORDS = 2**31
 FINEST_STEPS: int = 2**12  # on either side of a column's middle
 MAX_MULTIPLICITY = 1000
 MAX_ATTEMPTS = 8  # at one round; each is charged in full
-MAX_SPARE_ATTEMPTS = MAX_ATTEMPTS - 1
 LIMITS = {
     "batches": 2**20,
     "max_records": MAX_RECORDS,
@@ -331,16 +330,12 @@ class Study:
 
     def _check_trust(self) -> None:
         if not self.masked:
-            need(
-                self.colluding is None and self.spare_attempts == 0,
-                'colluding and spare_attempts need trust = "secure-aggregation"; leave them out',
-            )
+            plain = self.colluding is None and self.spare_attempts == 0
+            need(plain, 'colluding and spare_attempts need trust = "secure-aggregation"; leave them out')
             return
-        need(
-            0 <= self.spare_attempts <= MAX_SPARE_ATTEMPTS,
-            f"spare_attempts must lie between 0 and {MAX_SPARE_ATTEMPTS}, got {self.spare_attempts}",
-        )
-        least = self.federation.least
+        spares, least = self.spare_attempts, self.federation.least
+        fits = 0 <= spares < MAX_ATTEMPTS
+        need(fits, f"spare_attempts must lie between 0 and {MAX_ATTEMPTS - 1}, got {spares}")
         remedy = "raise quorum above 1" if len(self.federation.sites) > 1 else "invite more"
         need(least >= 2, f"secure aggregation needs at least two sites: {remedy}")
         need(self.colluders >= 1, "colluding must be at least 1, because a site may help the coordinator")

@@ -199,7 +199,7 @@ class MaskedDriver(RoundDriver):
         store, round_query = self.repository.store, last.round_query
         last.deny(await store.read(denied_sites, store.reader))
         eligible = last.eligible(overdue=overdue)
-        due = await self.compute.run(self._due_if_paid_for, round_query, last.number + 1)
+        due = await self.compute.run(self._due_if_covered, round_query, last.number + 1)
         if due is None:
             raise self._no_attempt_left(last)
         last.check_present(eligible, self.waiting())
@@ -215,12 +215,12 @@ class MaskedDriver(RoundDriver):
         self._assign(opened, last.message, at)
         return opened
 
-    def _due_if_paid_for(self, round_query: RoundQuery, number: int) -> Cost | None:
+    def _due_if_covered(self, round_query: RoundQuery, number: int) -> Cost | None:
         """Return the cost of an attempt; None if the study's pool does not pay for it [P35]."""
         due, pool = cost_of_attempt(round_query, number, self.repository), self.plan.spare_cost
         study, round = round_query.plan_digest, round_query.round
-        pays = self.repository.ledger.read(lambda ledger: ledger.pays_for(study, round, due, pool))
-        return due if pays and number <= self.plan.most_attempts else None
+        covered = self.repository.ledger.read(lambda ledger: ledger.covers(study, round, due, pool))
+        return due if covered and number <= self.plan.most_attempts else None
 
     def _no_attempt_left(self, last: Round) -> RequestError:
         return RequestError(

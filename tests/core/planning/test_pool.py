@@ -40,7 +40,7 @@ def masked(spares: int, **changes: Any) -> Study:
 
 @pytest.mark.parametrize("spares", [1, 2, 7])
 @pytest.mark.parametrize("algorithm", SUMS)
-def test_a_pool_pays_for_the_dearest_query_and_the_study_spends_its_budget(
+def test_a_pool_is_for_the_dearest_query_and_the_study_spends_its_budget(
     algorithm: Algorithm, spares: int
 ) -> None:
     study = masked(spares, algorithm=algorithm)

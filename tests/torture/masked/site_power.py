@@ -60,14 +60,14 @@ class Coordinator:
         """Take up the attempt that is under way; then one after the other, until the power goes."""
         while True:
             self._attempt(worker)
-            if self._pool_pays() and self.random.random() < 0.3:
+            if self._pool_covers() and self.random.random() < 0.3:
                 self.number += 1
             elif self.round + 1 < len(self.scene.queries):
                 self.round, self.number = self.round + 1, 1
             else:
                 self._end(worker)
 
-    def _pool_pays(self) -> bool:
+    def _pool_covers(self) -> bool:
         """True if the pool pays for one more attempt at this round."""
         digest, queries = self.scene.plan.digest, self.scene.queries
         costs = [

@@ -227,7 +227,7 @@ class MaskedReplies:
                 f"{plan.most_attempts}",
             )
             refuse_if(
-                not self._store.rounds.pool_pays(plan, round_query),
+                not self._store.rounds.pool_covers(plan, round_query),
                 f"{label} costs more than is left of what the study set aside for repeated attempts",
             )
         return sent

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from eigenveil.planning.choose import dearest
+from eigenveil.planning.choose import dearest, rehearse
 from eigenveil.queries import Gram
 from eigenveil.study.study import MAX_ATTEMPTS
 from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.state.outgoing import AnsweredRounds
 from tests.client.site.masking import (
     EVERY,
     PLAN,
@@ -19,10 +21,12 @@ from tests.client.site.masking import (
     Peers,
     answered,
     left,
+    masked_plan,
     process,
     reply_to,
     row_count,
 )
+from tests.client.site.stated import work
 from tests.client.site.support import killed_at
 
 COSTS = [one.priced.micro_rho for one in QUESTIONS]
@@ -30,7 +34,7 @@ LAST = len(QUESTIONS) - 1
 SETS = (EVERY, EVERY[:3], (*EVERY[:2], EVERY[3]))
 
 
-def test_a_pool_pays_for_the_dearest_query_as_often_as_the_plan_states_and_no_more(
+def test_a_pool_is_for_the_dearest_query_as_often_as_the_plan_states_and_no_more(
     peers: Peers, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert isinstance(QUESTIONS[LAST].query, Gram)
@@ -58,6 +62,28 @@ def test_a_first_answer_is_not_paid_by_the_pool_whatever_its_number(peers: Peers
     with process(peers.stage) as (store, worker):
         answered(worker, QUESTIONS[0], peers.attempt(QUESTIONS[0], MAX_ATTEMPTS))
         assert PLAN.digest not in store.ledger.ledger.repeated
+
+
+def test_the_transaction_of_an_answer_checks_the_pool_again(peers: Peers) -> None:
+    """Another process of the site may have answered since the first look."""
+    with process(peers.stage) as (store, worker):
+        for number in range(1, SPARES + 2):
+            answered(worker, QUESTIONS[LAST], peers.attempt(QUESTIONS[LAST], number))
+        with mock.patch.object(AnsweredRounds, "pool_covers", return_value=True):
+            reply = reply_to(worker, QUESTIONS[LAST], peers.attempt(QUESTIONS[LAST], SPARES + 2))
+        assert isinstance(reply, Refusal)
+        assert len(store.attempts.answered(PLAN.digest, LAST)) == SPARES + 1
+        assert left(store)[0] == (SPARES + 1) * COSTS[LAST]
+
+
+def test_without_spare_attempts_no_second_attempt_is_answered(peers: Peers) -> None:
+    """Not even as the first answer to a round, which no pool has to pay for."""
+    plan = masked_plan("none", spare_attempts=0)
+    question = rehearse(plan)[0]
+    with process(peers.stage) as (_, worker):
+        assert worker.work(work(None, peers.stage.signed(plan))) is None
+        assert isinstance(reply_to(worker, question, peers.attempt(question, 2)), Refusal)
+        answered(worker, question, peers.attempt(question, 1))
 
 
 def test_a_charge_of_a_repeated_attempt_survives_a_crash(peers: Peers) -> None:
