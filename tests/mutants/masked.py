@@ -76,7 +76,7 @@ OF_MASKED: tuple[Mutant, ...] = (
           ("not self.covers(study, round, cost, pool)", "False"),
           ("return first or ", "return "),
           ("(self.repeated.get(study, NO_COST) + cost).fits(pool)", "cost.fits(pool)"),
-          ("self.repeated[entry.study] = before + entry.cost", "self.repeated[entry.study] = entry.cost")),
+          ("self.repeated.get(study, NO_COST) + cost\n", "cost\n")),
     of("P35", DRIVER, "return due if covered and", "return due if",
        "tests/server/masked/test_masked_rounds.py"
        "::test_a_study_without_attempts_left_fails_and_reports_its_charges"),

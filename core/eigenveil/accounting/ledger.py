@@ -13,7 +13,7 @@ from enum import Enum
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.zcdp import NO_COST, Cost, pico_epsilon
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
-from eigenveil.numerics.encoding import digest
+from eigenveil.numerics.encoding import digest, digest_of
 
 GENESIS = "0" * 64
 EPSILON_KEY, DELTA_KEY = "budget_epsilon", "budget_mechanism_delta"  # of every daemon's configuration
@@ -159,16 +159,16 @@ class Ledger:
             atto_delta=cost.atto_delta, at=at, previous=self.head, digest="",
         )  # fmt: skip
         entry = replace(entry, digest=_digest(entry))
-        self._check(entry)
+        self._check(entry, cost)
         return entry
 
-    def _check(self, entry: LedgerEntry) -> None:
+    def _check(self, entry: LedgerEntry, cost: Cost) -> None:
         match entry.kind:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
                 if entry.study in self.spent_by_study:
                     raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
                 limit = self.budget.limit(gaussian=self._stays_gaussian(entry))
-                self._check_fits(self.committed() + entry.cost, limit, "the budget")
+                self._check_fits(self.committed() + cost, limit, "the budget")
             case EntryKind.CHARGE | EntryKind.ATTEMPT:
                 left = self.reserved.get(entry.study)
                 if left is None:
@@ -177,7 +177,7 @@ class Ledger:
                     raise InternalError(
                         Code.STORAGE, f"ledger row {entry.index} charges a round twice; restore the ledger"
                     )
-                self._check_fits(entry.cost, left, "the study's reservation")
+                self._check_fits(cost, left, "the study's reservation")
             case EntryKind.SETTLE:
                 pass
 
@@ -199,32 +199,41 @@ class Ledger:
             raise InternalError(
                 Code.STORAGE, f"ledger row {entry.index} does not continue the chain; restore the ledger"
             )
-        self._check(entry)
+        study, cost, at = entry.study, entry.cost, (entry.study, entry.round)
+        self._check(entry, cost)
         self.head, self.size = entry.digest, self.size + 1
         match entry.kind:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
                 self.gaussian = self._stays_gaussian(entry)
-                self.reserved[entry.study] = entry.cost
-                self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NO_COST, 0
+                self.reserved[study] = cost
+                self.spent_by_study[study], self.pico_by_study[study] = NO_COST, 0
             case EntryKind.CHARGE | EntryKind.ATTEMPT:
-                self.reserved[entry.study] -= entry.cost
-                self.spent = self.spent + entry.cost
-                self.spent_by_study[entry.study] = self.spent_by_study[entry.study] + entry.cost
-                self.pico_by_study[entry.study] += pico_epsilon(entry.micro_rho)
-                if (entry.study, entry.round) in self.charged:
-                    before = self.repeated.get(entry.study, NO_COST)
-                    self.repeated[entry.study] = before + entry.cost
-                self.charged[entry.study, entry.round] = entry.query
-                self.paid.setdefault((entry.study, entry.round), entry.cost)
-                self.times[entry.study, entry.round] = 1 + self.times.get((entry.study, entry.round), 0)
+                self.reserved[study] -= cost
+                self.spent = self.spent + cost
+                self.spent_by_study[study] = self.spent_by_study[study] + cost
+                self.pico_by_study[study] += pico_epsilon(entry.micro_rho)
+                if at in self.charged:
+                    self.repeated[study] = self.repeated.get(study, NO_COST) + cost
+                self.charged[at] = entry.query
+                self.paid.setdefault(at, cost)
+                self.times[at] = 1 + self.times.get(at, 0)
             case EntryKind.SETTLE:
-                self.reserved.pop(entry.study, None)
+                self.reserved.pop(study, None)
 
 
 def _digest(entry: LedgerEntry) -> str:
     """Return the digest of a row; numbers are hashed as text: canonical JSON has no integers beyond 2**53."""
-    body = {one.name: str(getattr(entry, one.name)) for one in fields(entry) if one.name != "digest"}
-    return digest("ledger", body | {"kind": entry.kind.value})
+    names = entry.study + entry.query
+    if not (names.isascii() and names.isalnum()):  # of a damaged row
+        values = {one.name: str(getattr(entry, one.name)) for one in fields(entry) if one.name != "digest"}
+        return digest("ledger", values | {"kind": entry.kind.value})
+    # The same canonical JSON, in a quarter of the time: at each start all rows are checked.
+    body = (
+        f'{{"at":"{entry.at}","atto_delta":"{entry.atto_delta}","index":"{entry.index}",'
+        f'"kind":"{entry.kind.value}","micro_rho":"{entry.micro_rho}","previous":"{entry.previous}",'
+        f'"query":"{entry.query}","round":"{entry.round}","study":"{entry.study}"}}'
+    )
+    return digest_of("ledger", body.encode())
 
 
 def replay(budget: PrivacyBudget, entries: Iterable[LedgerEntry]) -> Ledger:
