@@ -22,7 +22,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{REFUSED}[a key for another study]"),
     of("R36", SECRETS, "(key.plan, key.site) != (attempt.plan, name)", "key.plan != attempt.plan",
        f"{REFUSED}[the key of another site]"),
-    of("R36", SECRETS, "signed.check(confirmed[name].signing)", "pass",
+    of("R36", SECRETS, "            signed.check(signing)\n", "",
        f"{REFUSED}[a key that the card did not sign]"),
     of("R36", f"{SITE}/state/study_keys.py", "found is not None and found.stated.card == site.card.digest",
        "found is not None", f"{STUDY_KEYS}::test_a_new_card_gets_a_new_key_and_the_old_one_is_deleted"),
