@@ -104,7 +104,7 @@ def plan(
 @click.option(
     "--spare-attempts",
     type=click.IntRange(0, 7),
-    help="Further attempts, in all, at rounds that lose a site [default: as the study says].",
+    help="Attempts whose cost is set aside for rounds that lose a site [default: as the study says].",
 )
 @click.option(
     "--lost",
