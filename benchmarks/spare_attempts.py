@@ -21,7 +21,7 @@ from pathlib import Path
 
 from eigenveil.accounting.ledger import LedgerEntry
 from eigenveil.accounting.zcdp import NO_COST, Cost
-from eigenveil.planning.choose import make_plan, rehearse
+from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.study.toml import parse_study
 from eigenveil_common.files import arm, disarm
@@ -171,7 +171,9 @@ def predicted(chance: float, spares: int) -> str:
     """Return what arithmetic gives: each member of an attempt drops out independently, a void attempt lasts
     until its deadline, and a site that dropped out is back in the first attempt after `AWAY`."""
     plan = make_plan(parse_study(study_text(spares)))
-    costs, random_source = [one.priced.micro_rho for one in rehearse(plan)], random.Random(0)
+    course, random_source = max(possible_rehearsals(plan), key=len), random.Random(0)
+    costs = [one.priced.micro_rho for one in course]
+    assert len(costs) == ROUNDS
     prices = [one for _ in range(PREDICTED) if (one := _price(costs, plan, chance, random_source))]
     charged = statistics.mean(prices) / sum(costs)
     return f"predicted: {len(prices) / PREDICTED:.1%} finish, charged {charged:.3f} times the rounds"
@@ -227,7 +229,8 @@ def main() -> int:
     wanted = parser.parse_args()
     logging.getLogger("eigenveil").setLevel(logging.CRITICAL + 1)
     one = wanted.chance is not None and wanted.spares is not None
-    goals, good = ((wanted.chance, wanted.spares),) if one else GOALS, True
+    good = True
+    goals: Sequence[tuple[float, int]] = [(wanted.chance, wanted.spares)] if one else GOALS
     for chance, spares in goals:
         print(f"{100 * chance:g} %, spare_attempts = {spares}: {predicted(chance, spares)}", flush=True)
     if wanted.predicted:
@@ -236,9 +239,10 @@ def main() -> int:
         outcomes: dict[tuple[float, int], list[Outcome]] = {goal: [] for goal in goals}
         for seed in range(wanted.runs):
             for goal in goals:
-                outcomes[goal].append(run(*goal, seed, made))
+                chance, spares = goal
+                outcomes[goal].append(run(chance, spares, seed, made))
             if (seed + 1) % EVERY == 0 or seed + 1 == wanted.runs:
-                good = not [goal for goal in goals if not report(*goal, outcomes[goal])]
+                good = not [goal for goal in goals if not report(goal[0], goal[1], outcomes[goal])]
     return 0 if good else 1
 
 
