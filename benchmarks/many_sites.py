@@ -52,13 +52,14 @@ LATE = re.compile(r'eigenveil_event_loop_delay_seconds_bucket\{le="([^"]+)"\} (\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Of one study: milliseconds of each round, and of the last one until its release; CPU milliseconds a
-    round of the coordinator and of all sites together; the coordinator's peak in MiB, seconds until the first
-    question, and how many turns of its event loop began later than each bound (seconds)."""
+    """Of one study: milliseconds of each round, and of the first and the last until their release; CPU
+    milliseconds a round of the coordinator and of all sites together; the coordinator's peak in MiB, seconds
+    until the first question, and how many turns of its event loop began later than each bound (seconds)."""
 
     sites: int
     columns: int
     rounds: tuple[float, ...]
+    first: float
     last: float
     coordinator_cpu: float
     sites_cpu: float
@@ -244,11 +245,12 @@ def periods(config: Config, digest: str) -> tuple[float, ...]:
     return tuple(after[0] - row[0] for row, after in pairwise(rows))[FIRST:]
 
 
-def last_round(config: Config, digest: str) -> float:
-    """From the opening of the last round to its release, in milliseconds."""
-    statement = "SELECT released_at - opened_at FROM rounds WHERE study = ? ORDER BY round DESC LIMIT 1"
+def first_and_last(config: Config, digest: str) -> tuple[float, float]:
+    """From the opening of the first round to its release, and of the last one, in milliseconds."""
+    statement = "SELECT released_at - opened_at FROM rounds WHERE study = ? ORDER BY round"
     with closing(existing_store(config)) as store:
-        return float(store.reader.rows(statement, (digest,))[0][0])
+        times = [float(row[0]) for row in store.reader.rows(statement, (digest,))]
+    return times[0], times[-1]
 
 
 def measured(sites: int, round_query: Asked = USUAL, database: str = "", ports: int = 17443) -> Measured:
@@ -267,15 +269,17 @@ async def _measured(made: Federation, coordinator: Coordinator, round_query: Ask
         before, begun = coordinator.late(), time.monotonic()
         digest = await run_study(made.analyst, toml, "one")
         late = {bound: many - before[bound] for bound, many in coordinator.late().items()}
-    first, last = marks.at[FIRST], marks.at[-1]
+    begun_counting, end = marks.at[FIRST], marks.at[-1]
+    first, last = first_and_last(made.config, digest)
     counted = len(marks.at) - 1 - FIRST
     return Measured(
         sites=len(made.sites),
         columns=round_query.columns,
         rounds=periods(made.config, digest),
-        last=last_round(made.config, digest),
-        coordinator_cpu=1e3 * (last[1] - first[1]) / counted,
-        sites_cpu=1e3 * (last[2] - first[2]) / counted,
+        first=first,
+        last=last,
+        coordinator_cpu=1e3 * (end[1] - begun_counting[1]) / counted,
+        sites_cpu=1e3 * (end[2] - begun_counting[2]) / counted,
         peak_mib=coordinator.peak(),
         consent_seconds=marks.at[0][0] - begun,
         late=late,
@@ -316,8 +320,8 @@ def said(one: Measured) -> str:
     late = one.late.get("0.1", 0.0)
     return (
         f"{one.sites:4} sites: round {one.median:7.1f} ms (p90 {one.p90:7.1f}, {len(one.rounds)} rounds), "
-        f"{one.median / one.sites:6.2f} a site, the last {one.last:.0f}; CPU of the "
-        f"coordinator {one.coordinator_cpu:7.1f} ms, "
+        f"{one.median / one.sites:6.2f} a site, the first {one.first:.0f}, the last {one.last:.0f}; CPU of "
+        f"the coordinator {one.coordinator_cpu:7.1f} ms, "
         f"{one.coordinator_cpu / one.sites:5.2f} a site; of the sites {one.sites_cpu:7.1f}; "
         f"peak {one.peak_mib:.0f} MiB; until the first question {one.consent_seconds:.1f} s; "
         f"loop late by over 100 ms {late:.0f} times"

@@ -94,10 +94,10 @@ class Daemon:
             store = existing_store(config)
             undo.callback(store.close)
             store.acquire_server_lock()
-            check_start(store)
+            with check_start(store):
+                repository = Repository.of(config, store, clock, fatal)
             complete_key_change(config.files, store)
             keys = load_keys(config.files)
-            repository = Repository.of(config, store, clock, fatal)
             self.checkpoints = Checkpoints(config, store, repository.ledger, keys, clock, fatal)
             undo.pop_all()
         self.runtime = Runtime(

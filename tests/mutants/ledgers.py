@@ -34,7 +34,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "common/eigenveil_common/storage/ledger_store.py", "round_query.cost",
        'Cost(micro_rho=0) if "SquaredNormSum" in str(type(round_query.query)) else round_query.cost',
        "tests/server/storage/test_ledger.py"),
-    of("P4", "accounting/ledger.py", "self.committed() + entry", "entry",
+    of("P4", "accounting/ledger.py", "self.committed() + cost", "cost",
        f"{TEST_LEDGER}::test_a_refused_request_changes_nothing"),
     of("P4", "protocol/query_limits.py", "(spent + round_query.cost)", "round_query.cost",
        f"{TEST_COSTS}::test_own_deltas_add_up"),
@@ -66,8 +66,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "checkpoint.committed.micro_rho - max(one.micro_rho for one in known)", f"{TEST_CHECKPOINTS}"
        "::test_rounds_that_no_site_has_seen_charged_are_lost_with_their_reservation"),
     of("R20", CHECKPOINTS, "[totals.committed]", "[totals.spent]", WITH_WORK),
-    of("R20", "accounting/ledger.py", "self.reserved[entry.study] -= entry.cost", "pass", COMMITTED),
-    of("R20", "accounting/ledger.py", "self.reserved.pop(entry.study, None)", "pass", COMMITTED),
+    of("R20", "accounting/ledger.py", "self.reserved[study] -= cost", "pass", COMMITTED),
+    of("R20", "accounting/ledger.py", "self.reserved.pop(study, None)", "pass", COMMITTED),
     of("P4", ACCEPT_LOSS, "checkpoint.gaussian", "True", LOST_OF_ANY),
     of("P4", STORE, "also=also, gaussian=plan.gaussian", "also=also, gaussian=True", TEST_ROLLBACK_GUARD),
     of("P4", "client/eigenveil_client/site/state/rollback.py", "ledger.gaussian", "True",
@@ -169,7 +169,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "\n            round_query.cost,\n        ", "round_query.round, round_query.digest, release.cost",
        "tests/core/test_session.py::test_a_release_that_answers_something_else_is_refused"),
     *each("P8", "accounting/ledger.py", f"{TEST_LEDGER}::test_a_refused_request_changes_nothing",
-          ("self._check_query(study, round, query)\n        if", "if"),
+          ("self._check_query(study, round, query)\n        if (", "if ("),
           ("budget = budget", "budget = ledger.committed() + budget")),
     of("P9", "protocol/query.py", "None and batch.index > 0", "None", "tests/core/mechanisms/test_drawn.py"
        "::test_every_query_is_charged_unless_it_is_a_later_batch_of_a_pass"),

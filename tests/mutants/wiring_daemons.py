@@ -59,7 +59,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("P25", f"{SITE}/daemon/round_checks.py", " or stated.round >= MAX_ROUNDS", "",
        f"{ENDLESS}[rounds that no plan has]"),
     of("P31", f"{SITE}/daemon/worker.py", ", self._masked", ",", f"{LET_GO}[withdrawn]"),
-    of("P31", f"{SITE}/daemon/answers.py", "attempt.number == plan.study.attempts", "False",
+    of("P31", f"{SITE}/daemon/answers.py", "attempt.number == plan.most_attempts", "False",
        f"{LET_GO}[last attempt]"),
     of("TM6", f"{SITE}/state/coordinator_statements.py", "< MOST_REFUSED_ATTEMPTS", ">= 0",
        f"{ATTEMPTS}::test_refused_attempts_are_bounded_and_distinct"),

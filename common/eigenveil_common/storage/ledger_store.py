@@ -17,6 +17,7 @@ from eigenveil_common.storage.database import Connection, Database, Row, tables
 
 SCHEMA, POSTGRESQL_SCHEMA = tables(__package__)
 COLUMNS = tuple(f.name for f in fields(LedgerEntry))
+ALL_ROWS = "SELECT " + ", ".join(f'"{name}"' for name in COLUMNS) + " FROM ledger"
 
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class LedgerStore:
         self.totals = LedgerTotals.of(self.ledger)
 
     def entries(self) -> list[LedgerEntry]:
-        return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
+        return [_entry(row) for row in self._database.rows(f'{ALL_ROWS} ORDER BY "index"')]
 
     def reserve(self, study: str, cost: Cost, also: ExtraWrite = None, *, gaussian: bool = False) -> None:
         """Reserve `cost` for `study`, durably on return. Raises as `Ledger.reserve`."""
@@ -92,12 +93,13 @@ class LedgerStore:
             also,
         )
 
-    def attempt(self, round_query: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
+    def attempt(self, round_query: RoundQuery, cost: Cost, pool: Cost, also: PositionedWrite) -> None:
         """Spend `cost` for an attempt at a masked round, durably on return, with the rows of `also`. These
-        rows must not exist already. Raises as `Ledger.attempt`."""
-        study, round = round_query.plan_digest, round_query.round
+        rows must not exist already. `pool` is for the study's repeated attempts. Raises as
+        `Ledger.attempt`."""
+        study, round, query = round_query.plan_digest, round_query.round, round_query.digest
         self._append(
-            lambda: self.ledger.attempt(study, round, round_query.digest, cost, at=self._clock()), also
+            lambda: self.ledger.attempt(study, round, query, cost, pool=pool, at=self._clock()), also
         )
 
     def write_alongside(self, also: PositionedWrite) -> None:
@@ -154,7 +156,7 @@ class LedgerStore:
     def _read_new_entries(self, change: Connection) -> None:
         """Apply the entries of other processes. They are durable, so they stay if this transaction fails."""
         last = self.ledger.size - 1
-        rows = change.execute('SELECT * FROM ledger WHERE "index" >= ? ORDER BY "index"', (last,))
+        rows = change.execute(f'{ALL_ROWS} WHERE "index" >= ? ORDER BY "index"', (last,))
         if last >= 0 and (not rows or rows.pop(0)["digest"] != self.ledger.head):
             raise InternalError(
                 Code.STORAGE,
@@ -174,9 +176,9 @@ def _extra(also: ExtraWrite) -> PositionedWrite:
 
 
 def _entry(row: Row) -> LedgerEntry:
-    values = {name: row[name] for name in COLUMNS}
+    values = dict(zip(COLUMNS, row, strict=True))
     try:
-        values |= {"kind": EntryKind(values["kind"]), "atto_delta": int(values["atto_delta"])}
+        values["kind"], values["atto_delta"] = EntryKind(values["kind"]), int(values["atto_delta"])
         entry = LedgerEntry(**values)
         entry.cost  # noqa: B018 - raises for an invalid cost
     except (ValueError, RequestError) as problem:

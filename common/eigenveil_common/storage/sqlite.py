@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,13 @@ def _message(problem: Exception) -> str:
 
 
 def _row(cursor: apsw.Cursor, values: tuple[Any, ...]) -> Row:
-    return Row(tuple(column[0] for column in cursor.get_description()), values)
+    return Row(_names(cursor.get_description()), values)
+
+
+@lru_cache(maxsize=1024)
+def _names(description: tuple[tuple[str, str | None], ...]) -> tuple[str, ...]:
+    """Return the names of columns: the same for every row of a result."""
+    return tuple(column[0] for column in description)
 
 
 def _copy_log(connection: apsw.Connection, name: str, pages: int) -> int:

@@ -12,7 +12,7 @@ from eigenveil._version import __version__
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, RequestError, round_label
 from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.protocol.plan import Plan, planned_study
+from eigenveil.protocol.plan import Plan, attempt_limits, planned_study
 from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.reporting.explain import guarantee
@@ -63,12 +63,12 @@ def check_attempts(document: Mapping[str, Any]) -> None:
     plan, rounds = document["plan"], document["rounds"]
     if plan["study"]["privacy"]["trust"] != Trust.SECURE_AGGREGATION.value:
         return
-    study = planned_study(plan)
+    study, (most_attempts, pool) = planned_study(plan), attempt_limits(plan)
     for row in rounds:
         where, attempt_count = round_label(row["round"]), attempts_of(row)
-        if not 1 <= attempt_count <= study.attempts:
+        if not 1 <= attempt_count <= most_attempts:
             raise _plan_mismatch(
-                f"{where} states {attempt_count} attempts, and the plan allows {study.attempts}"
+                f"{where} states {attempt_count} attempts, and the plan allows {most_attempts}"
             )
         if not set(row["present"]) <= set(study.federation.sites):
             raise _plan_mismatch(f"{where} has sites that were not invited")
@@ -78,10 +78,12 @@ def check_attempts(document: Mapping[str, Any]) -> None:
             study.federation.check_present(row["present"])
         except RequestError as problem:
             raise _plan_mismatch(f"{where}: {problem}") from problem
-    most = study.attempts * int(plan["micro_rho"])
-    if charged_micro_rho(rounds) > most:
+    once = charged_micro_rho([row | {"attempts": 1} for row in rounds])
+    repeated = charged_micro_rho(rounds) - once
+    if once > int(plan["micro_rho"]) or repeated > pool:
         raise _plan_mismatch(
-            f"its rounds cost {charged_micro_rho(rounds)} micro-rho, and the plan allows {most}"
+            f"its rounds cost {once} micro-rho and repeated attempts {repeated}, and the plan allows "
+            f"{plan['micro_rho']} and {pool}"
         )
 
 

@@ -29,13 +29,12 @@ MAX_SITES = 1000
 MAX_RECORDS = 2**31
 FINEST_STEPS: int = 2**12  # on either side of a column's middle
 MAX_MULTIPLICITY = 1000
-MAX_ATTEMPTS = 8  # each is charged in full
+MAX_ATTEMPTS = 8  # at one round; each is charged in full
 LIMITS = {
     "batches": 2**20,
     "max_records": MAX_RECORDS,
     "expected_records": MAX_RECORDS,
     "max_sites_per_person": MAX_MULTIPLICITY,
-    "attempts": MAX_ATTEMPTS,
 }
 # Expected records in each batch at a site: of batches of 20, 1 in 23 million has fewer than 2.
 MIN_BATCH_RECORDS = 20
@@ -186,7 +185,7 @@ class Federation:
     def further_attempts(self) -> str:
         """Advice for a study whose round should be attempted again without an unavailable site."""
         fewer = "" if self.least < len(self.sites) else f"a quorum below {len(self.sites)} and "
-        return f"state {fewer}more attempts; each attempt is charged the full cost of its round"
+        return f"state {fewer}more spare_attempts, whose cost is set aside before the first round"
 
     def lacking(self, present: Collection[str]) -> str:
         """Return the reason why the sites `present` are too few for a round; empty if they suffice."""
@@ -216,7 +215,8 @@ class Study:
     - `federation`: the sites. `algorithm` runs there; `choose` is the time at which `auto` chooses one, and
       `rank` the method for several components.
     - `trust`: under secure aggregation no party sees exact sums, not even the coordinator with `colluding`
-      of the sites (1, if None). A round may have `attempts` attempts, each charged in full.
+      of the sites (1, if None). A round that loses a site may be attempted again: the cost of
+      `spare_attempts` such attempts is set aside.
     - `missing`: rule for missing values. `person_column`: identifies the person of a row.
     - `centring`: subtract the private mean. `scaling`: units of the columns (None: `default_scaling`). Values
       are rounded to `grid_steps` steps on either side of a column's middle.
@@ -269,7 +269,7 @@ class Study:
     batches: int | None = None
     trust: Trust = Trust.CENTRAL
     colluding: int | None = None
-    attempts: int = 1
+    spare_attempts: int = 0
     prior: Prior | None = None
 
     def __post_init__(self) -> None:
@@ -330,12 +330,12 @@ class Study:
 
     def _check_trust(self) -> None:
         if not self.masked:
-            need(
-                self.colluding is None and self.attempts == 1,
-                'colluding and attempts need trust = "secure-aggregation"; leave them out',
-            )
+            plain = self.colluding is None and self.spare_attempts == 0
+            need(plain, 'colluding and spare_attempts need trust = "secure-aggregation"; leave them out')
             return
-        least = self.federation.least
+        spares, least = self.spare_attempts, self.federation.least
+        fits = 0 <= spares < MAX_ATTEMPTS
+        need(fits, f"spare_attempts must lie between 0 and {MAX_ATTEMPTS - 1}, got {spares}")
         remedy = "raise quorum above 1" if len(self.federation.sites) > 1 else "invite more"
         need(least >= 2, f"secure aggregation needs at least two sites: {remedy}")
         need(self.colluders >= 1, "colluding must be at least 1, because a site may help the coordinator")
@@ -390,10 +390,10 @@ class Study:
                 f"delta = {shown(self.delta)} is not far below 1/n for about {self.expected_records} "
                 f"records; choose delta below {0.1 / self.expected_records:.1e}"
             )
-        if self.attempts > 1 and self.federation.least == sites:
+        if self.spare_attempts and self.federation.least == sites:
             found.append(
-                f"attempts = {self.attempts} has no effect, because a further attempt omits the unavailable "
-                f"site and a round needs all {sites} sites; state a lower quorum"
+                f"spare_attempts = {self.spare_attempts} has no effect, because a further attempt omits the "
+                f"unavailable site and a round needs all {sites} sites; state a lower quorum"
             )
         if self.prior is not None:
             found.append(self.prior.warning)

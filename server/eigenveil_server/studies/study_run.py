@@ -80,11 +80,11 @@ class StudyRun:
         return "" if known is None else known.lacking(self.plan)
 
     def _driver_of(self) -> RoundDriver:
-        study, repository, sign = self.plan.study, self._repository, self._runtime.keys.release.sign
-        if not study.masked:
-            return CentralDriver(study=study, repository=repository, sign=sign, make_event=self.event)
+        plan, repository, sign = self.plan, self._repository, self._runtime.keys.release.sign
+        if not plan.masked:
+            return CentralDriver(plan=plan, repository=repository, sign=sign, make_event=self.event)
         return MaskedDriver(
-            study=study, repository=repository, sign=sign, make_event=self.event,
+            plan=plan, repository=repository, sign=sign, make_event=self.event,
             compute=self._runtime.compute, waiting=self.consent.waiting,
             check=self._stop_if_cancelled, on_next_attempt=self._switch,
         )  # fmt: skip

@@ -72,8 +72,8 @@ CHANGED: dict[str, dict[str, Any]] = {
     "batches": {"batches": 2},
     "trust": {"trust": Trust.SECURE_AGGREGATION},
     "colluding": {"trust": Trust.SECURE_AGGREGATION, "colluding": 2},
-    "attempts": {"trust": Trust.SECURE_AGGREGATION, "attempts": 2,
-                 "federation": replace(STUDY.federation, quorum=2)},
+    "spare_attempts": {"trust": Trust.SECURE_AGGREGATION, "spare_attempts": 2,
+                       "federation": replace(STUDY.federation, quorum=2)},
     "prior": {"prior": PRIOR, "algorithm": Algorithm.REFINED_COV, "scaling": Scaling.BOUNDS},
 }  # fmt: skip
 OF_FEDERATION: dict[str, dict[str, Any]] = {

@@ -161,7 +161,8 @@ async def test_tampered_rows_are_refused_on_reading_and_at_start(
     with closing(sqlite3.connect(config.files.database)) as connection, connection:
         connection.executescript(change)
     with closing(open_store(config.files.database)) as store:
-        check_start(store)  # no study needs it
+        with check_start(store):
+            pass  # no study needs it
         studies = Studies(store.reader)
         (stored,) = studies.all()
         for name in reads.split():

@@ -55,6 +55,7 @@ LONGEST = 250  # writes and syncs of one life
 LOG_PAGES = (20, sqlite.LOG_PAGES)  # a short log, so that cuts fall into the copying of it as well
 ROUNDS, TRIES = 3, 2
 COST = Cost(micro_rho=7)
+POOL = Cost(micro_rho=(TRIES - 1) * ROUNDS * 7)  # of repeated attempts
 BUDGET = Cost(micro_rho=10**9)
 NAME, VFS = "state.db", "power"
 
@@ -219,7 +220,10 @@ class Work:
                 card = digest("torture", {"card": self._random.getrandbits(50)})
                 stored.append(Attempt.at(round_query, number, {"anna": card, "bert": card}))
                 self._repository.ledger.attempt(
-                    round_query, COST, lambda change, _: study_writes.store_attempt(change, stored[-1], 0)
+                    round_query,
+                    COST,
+                    POOL,
+                    lambda change, _: study_writes.store_attempt(change, stored[-1], 0),
                 )
             self._outside.fixed[place] = [one.digest for one in stored[:number]]
         return stored

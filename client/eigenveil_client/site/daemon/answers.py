@@ -195,7 +195,7 @@ class MaskedReplies:
         checked_attempt = VerifiedAttempt(attempt, stated)
         try:
             self._secrets.shared_secrets(plan, attempt, own)
-            previous = self._previous_answer(plan, attempt)
+            previous = self._previous_answer(plan, round_query, attempt)
         except (PeerError, RequestError):
             self._store.attempts.refuse(checked_attempt)
             raise
@@ -205,7 +205,7 @@ class MaskedReplies:
         session.mark_saved()
         return MaskedAnswer(contribution=previous, number=attempt.number)
 
-    def _previous_answer(self, plan: Plan, attempt: Attempt) -> Contribution | None:
+    def _previous_answer(self, plan: Plan, round_query: RoundQuery, attempt: Attempt) -> Contribution | None:
         """Return the answer sent for this attempt before; None if the attempt may be answered now."""
         number, answered = attempt.number, self._store.attempts.answered(attempt.plan, attempt.round)
         if answered.get(number, attempt.digest) != attempt.digest:
@@ -219,11 +219,17 @@ class MaskedReplies:
                 "both signed statements are stored as evidence",
             )
         sent = self._store.attempts.sent(attempt, self._member.identity.name) if number in answered else None
-        refuse_if(
-            sent is None and not max(answered, default=0) < number <= plan.study.attempts,
-            f"attempt {number} at {round_label(attempt.round)} is not next: attempts up to "
-            f"{max(answered, default=0)} were answered, and the study allows {plan.study.attempts}",
-        )
+        if sent is None:
+            label, latest = f"attempt {number} at {round_label(attempt.round)}", max(answered, default=0)
+            refuse_if(
+                not latest < number <= plan.most_attempts,
+                f"{label} is not next: attempts up to {latest} were answered, and the study allows "
+                f"{plan.most_attempts}",
+            )
+            refuse_if(
+                not self._store.rounds.pool_covers(plan, round_query),
+                f"{label} costs more than is left of what the study set aside for repeated attempts",
+            )
         return sent
 
     def _make_answer(
@@ -250,7 +256,7 @@ class MaskedReplies:
         wait_for_tick()  # the time of drawing would reveal the share
         self._outgoing.masked(plan, round_query, checked_attempt, answer, session.unsaved(), current_secrets)
         session.mark_saved()
-        if attempt.number == plan.study.attempts:
+        if attempt.number == plan.most_attempts:
             self._exact_answers.pop(plan.digest)
         event("round-answered", study=round_query.plan_digest, round=round_query.round)
         return MaskedAnswer(contribution=answer, number=attempt.number)

@@ -89,6 +89,12 @@ class AnsweredRounds:
         check_batch(plan, round_query.priced.cost, batch, first or round_query.priced.cost)
         return attempt_cost(round_query.priced.cost, self._next_attempt(round_query), len(first_pass), first)
 
+    def pool_covers(self, plan: Plan, round_query: RoundQuery) -> bool:
+        """Return True unless the next answer is to a repeated attempt that the plan's pool does not pay for
+        [P35]."""
+        study, round, cost = plan.digest, round_query.round, self.cost(plan, round_query)
+        return self._store.read(lambda ledger: ledger.covers(study, round, cost, plan.spare_cost))
+
     def _next_attempt(self, round_query: RoundQuery) -> int:
         """Return the number of the next answer to a query, from 1; always 1 in a central study."""
         return 1 + len(self._attempts.answered(round_query.plan_digest, round_query.round))
@@ -198,7 +204,7 @@ class Outgoing:
             self.attempts.save(proved, answer, change)
             failpoint("attempt-storing")
 
-        self.ledger.attempt(round_query, cost, also)
+        self.ledger.attempt(round_query, cost, plan.spare_cost, also)
         failpoint("attempt-stored")
         self._mark_sent(round_query, checkpoint)
 
