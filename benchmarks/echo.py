@@ -2,7 +2,7 @@
 a process of its own. The keys and certificates are a federation's.
 
 `python -m benchmarks.echo serve COORDINATOR DOWN` prints its port; `... call COORDINATOR KEY PORT UP` prints
-the milliseconds of each call. COORDINATOR is the coordinator's folder, KEY a site's key.pem."""
+the milliseconds of each call and of its CPU. COORDINATOR is the coordinator's folder, KEY a site's key."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import grpc
 
@@ -48,14 +49,21 @@ async def call(folder: Path, key: Path, port: int, up: int) -> None:
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
         for _ in range(WARM + CALLS):
-            begin = time.perf_counter()
+            begin, cpu = time.perf_counter(), time.process_time()
             await method(bytes(up), timeout=60)
-            times.append(1e3 * (time.perf_counter() - begin))
+            times.append((1e3 * (time.perf_counter() - begin), 1e3 * (time.process_time() - cpu)))
     print(json.dumps(times[WARM:]))
 
 
-def echo_ms(folder: Path, keys: Sequence[Path], up: int, down: int) -> float:
-    """Median milliseconds of one call, of as many clients at once as there are keys."""
+class Echo(NamedTuple):
+    """Median milliseconds of one call, and of its client's CPU."""
+
+    ms: float
+    cpu: float
+
+
+def echo(folder: Path, keys: Sequence[Path], up: int, down: int) -> Echo:
+    """Measure calls of as many clients at once as there are keys."""
     with ExitStack() as ends:
 
         def run(*words: str | Path) -> subprocess.Popen[str]:
@@ -68,14 +76,15 @@ def echo_ms(folder: Path, keys: Sequence[Path], up: int, down: int) -> float:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         clients = {key: run("call", folder, key, port, str(up)) for key in keys}
-        return median(time for key, client in clients.items() for time in _times(key, client))
+        found = [pair for key, client in clients.items() for pair in _times(key, client)]
+        return Echo(*map(median, zip(*found, strict=True)))
 
 
-def _times(key: Path, client: subprocess.Popen[str]) -> list[float]:
+def _times(key: Path, client: subprocess.Popen[str]) -> list[tuple[float, float]]:
     message, _ = client.communicate()
     if client.returncode:
         raise SystemExit(f"the client with {key} ended with {client.returncode}")
-    times: list[float] = json.loads(message)
+    times: list[tuple[float, float]] = json.loads(message)
     return times
 
 
