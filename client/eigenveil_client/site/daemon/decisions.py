@@ -22,7 +22,7 @@ from eigenveil_client.site.roster import analysts, peers
 from eigenveil_client.site.roster.roster import RosterUnusable
 from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
-from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.store import ConsentBasis, SiteStore
 from eigenveil_common.log import event, log_error
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -122,6 +122,7 @@ class PlanDecisions:
         self._store = store
         self._engine = engine
         self._plans: dict[str, Plan] = {}
+        self._agreed: dict[str, ConsentBasis] = {}  # studies that were answered, and on which basis
         # Ordered sets: plans that are stored, and plans of which only a digest is stored.
         self._open_plans = dict.fromkeys(store.studies.not_ended())
         self._declined = dict.fromkeys(store.declined.not_ended())
@@ -137,7 +138,7 @@ class PlanDecisions:
         return [*self._declined, *self._open_plans]
 
     def forget(self, digest: str) -> None:
-        for known in (self._plans, self._open_plans, self._declined):
+        for known in (self._plans, self._open_plans, self._declined, self._agreed):
             known.pop(digest, None)
 
     def _remember_declined(self, digest: str) -> None:
@@ -242,14 +243,19 @@ class PlanDecisions:
         return received
 
     def agreed(self, digest: str) -> Plan:
-        """Return the plan of a query if it is answered now: when the query arrives, and when its answer is
-        committed. Raises as `accepted`, `Policy.require` and `analysts.require`."""
+        """Return the plan of a query if it is answered now: when the query arrives, when its answer is
+        committed, and when it is sent. A decision is repeated once its basis has changed. Raises as
+        `accepted`, `Policy.require` and `analysts.require`."""
+        basis = self._store.consent_basis(self._member.folder)  # before anything is read
+        if self._agreed.get(digest) == basis:
+            return self._plans[digest]
         received = self.accepted(digest)
         plan = self._parsed_plan(received)
         # Checked again: the time, site.toml, a roster or the program may have changed.
         self._store.confirmed.require(self._member.folder)
         analysts.require(self._member.folder, plan, received.signed, self._store.clock_time())
         self._require_policy(plan)
+        self._agreed[digest] = basis
         return plan
 
     def refusal_code(self, digest: str) -> str | None:
