@@ -168,11 +168,11 @@ def _check_secret(path: Path, found: os.stat_result) -> None:
 FileVersion = tuple[int, ...]
 
 
-def file_version(path: Path) -> FileVersion | None:
+def file_version(path: str) -> FileVersion | None:
     """Return a value that differs after the file or link at `path` was replaced, written or given another
     mode or owner; None if there is none. What is read after it is as new, or newer."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except FileNotFoundError:
         return None
     owner, times = (found.st_mode, found.st_uid), (found.st_mtime_ns, found.st_ctime_ns)

@@ -203,6 +203,9 @@ class DaskRecords:
         self.quality: tuple[ColumnQuality, ...] = tuple(reduce(add, of_one) for of_one in columns)
         self.unreadable = frozenset[str]().union(*(one.unreadable for one in summaries_found))
 
+    def is_quick(self, kind: type[Query], numbers: int) -> bool:
+        return False
+
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
         """See `LoadedRecords.answer`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from eigenveil_client.site.state import (
     rollback,
     study_keys,
 )
-from eigenveil_client.site.state.confirmed_kinds import KINDS, ConfirmedKinds
+from eigenveil_client.site.state.confirmed_kinds import ConfirmedKinds
 from eigenveil_client.site.state.coordinator_statements import Attempts, Transcript
 from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans, DeclinedProofs
 from eigenveil_client.site.state.egress import KeyedDigests
@@ -158,11 +158,11 @@ class SiteStore:
         clock that was ahead once would expire all of them for that time."""
         return self._clock()
 
-    def consent_basis(self, folder: Path) -> ConsentBasis:
-        """Return the present basis of consent, with the key cards in an identity's `folder`. A decision that
-        is made after it holds while it stays the same [TM23]."""
-        rosters = tuple(file_version(folder / kind.file) for kind in KINDS)
-        return ConsentBasis(self.database.changes(), rosters, self.now(), self.clock_time())
+    def consent_basis(self, rosters: Iterable[str]) -> ConsentBasis:
+        """Return the present basis of consent, with the files of key cards `rosters`. A decision that is made
+        after it holds while it stays the same [TM23]."""
+        versions = tuple(map(file_version, rosters))
+        return ConsentBasis(self.database.changes(), versions, self.now(), self.clock_time())
 
     def store_pending(self, received: ReceivedPlan) -> None:
         """Store a plan that waits for a person's decision."""
