@@ -28,7 +28,7 @@ from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreach
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import Rules
-from eigenveil_client.records.records import LINES, RecordsSummary
+from eigenveil_client.records.summary import LINES, RecordsSummary
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event, frame_locations
 

@@ -35,8 +35,8 @@ from eigenveil.site.site import Site
 from eigenveil.study.grid import stored_dtype, unit
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import ColumnQuality
-from eigenveil_client.records.records import RecordsSummary, RowSink
 from eigenveil_client.records.scratch_files import GridFile, GridSink, Scratch
+from eigenveil_client.records.summary import RecordsSummary, RowSink
 from eigenveil_client.site.config import (
     EngineConfig,
     EngineKind,
