@@ -2,7 +2,8 @@
 a process of its own. The keys and certificates are a federation's.
 
 `python -m benchmarks.echo serve COORDINATOR DOWN` prints its port; `... call COORDINATOR KEY PORT UP` prints
-the milliseconds of each call. COORDINATOR is the coordinator's folder, KEY a site's key.pem."""
+the milliseconds of each call, of its CPU, and of the CPU of the same call by a blocking stub. COORDINATOR is
+the coordinator's folder, KEY a site's key."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import grpc
 
@@ -41,21 +43,50 @@ async def serve(folder: Path, down: int) -> None:
     await server.wait_for_termination()
 
 
-async def call(folder: Path, key: Path, port: int, up: int) -> None:
-    """Call one time after the other, and print how long each took."""
-    pair, times = key.read_bytes(), []
-    credentials = grpc.ssl_channel_credentials(Files(folder).server.read_bytes(), pair, pair)
-    async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+async def call(target: str, credentials: grpc.ChannelCredentials, up: int) -> list[tuple[float, float]]:
+    """Call one time after the other; milliseconds of each call and of its CPU."""
+    times = []
+    async with grpc.aio.secure_channel(target, credentials) as channel:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
         for _ in range(WARM + CALLS):
-            begin = time.perf_counter()
+            begin, cpu = time.perf_counter(), time.process_time()
             await method(bytes(up), timeout=60)
-            times.append(1e3 * (time.perf_counter() - begin))
-    print(json.dumps(times[WARM:]))
+            times.append((1e3 * (time.perf_counter() - begin), 1e3 * (time.process_time() - cpu)))
+    return times
 
 
-def echo_ms(folder: Path, keys: Sequence[Path], up: int, down: int) -> float:
-    """Median milliseconds of one call, of as many clients at once as there are keys."""
+def call_blocking(target: str, credentials: grpc.ChannelCredentials, up: int) -> list[float]:
+    """The same without an event loop; milliseconds of CPU of each call."""
+    times = []
+    with grpc.secure_channel(target, credentials) as channel:
+        method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+        for _ in range(WARM + CALLS):
+            cpu = time.process_time()
+            method(bytes(up), timeout=60)
+            times.append(1e3 * (time.process_time() - cpu))
+    return times
+
+
+def call_both(folder: Path, key: Path, port: int, up: int) -> None:
+    """Print how long each call took."""
+    pair, target = key.read_bytes(), f"127.0.0.1:{port}"
+    credentials = grpc.ssl_channel_credentials(Files(folder).server.read_bytes(), pair, pair)
+    times = asyncio.run(call(target, credentials, up))
+    blocking = call_blocking(target, credentials, up)
+    both = [(*one, other) for one, other in zip(times, blocking, strict=True)]
+    print(json.dumps(both[WARM:]))
+
+
+class Echo(NamedTuple):
+    """Median milliseconds of one call, of its client's CPU, and of the CPU of one by a blocking stub."""
+
+    ms: float
+    cpu: float
+    blocking_cpu: float
+
+
+def echo(folder: Path, keys: Sequence[Path], up: int, down: int) -> Echo:
+    """Measure calls of as many clients at once as there are keys."""
     with ExitStack() as ends:
 
         def run(*words: str | Path) -> subprocess.Popen[str]:
@@ -68,14 +99,15 @@ def echo_ms(folder: Path, keys: Sequence[Path], up: int, down: int) -> float:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         clients = {key: run("call", folder, key, port, str(up)) for key in keys}
-        return median(time for key, client in clients.items() for time in _times(key, client))
+        found = [times for key, client in clients.items() for times in _times(key, client)]
+        return Echo(*map(median, zip(*found, strict=True)))
 
 
-def _times(key: Path, client: subprocess.Popen[str]) -> list[float]:
+def _times(key: Path, client: subprocess.Popen[str]) -> list[tuple[float, float, float]]:
     message, _ = client.communicate()
     if client.returncode:
         raise SystemExit(f"the client with {key} ended with {client.returncode}")
-    times: list[float] = json.loads(message)
+    times: list[tuple[float, float, float]] = json.loads(message)
     return times
 
 
@@ -85,7 +117,7 @@ def main() -> None:
     if what == "serve":
         asyncio.run(serve(Path(folder), int(rest[0])))
     else:
-        asyncio.run(call(Path(folder), Path(rest[0]), int(rest[1]), int(rest[2])))
+        call_both(Path(folder), Path(rest[0]), int(rest[1]), int(rest[2]))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from argparse import ArgumentParser
@@ -26,6 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.light_sites import FEDERATION, Held, LightSite, Shared, enrolled
+from benchmarks.process import cpu_seconds, free_ports, kept_if_failed, resident_mib
 from eigenveil.identity import Role
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import RoundQuery
@@ -46,7 +45,6 @@ NUMBERS = (3, 10, 50, 100, 200, 500)
 RECORDS, FIRST = 200, 3  # of each site; and the first round that counts
 FEW = 50  # sites of which a study is told: the records of more would make it one of more rounds
 KILLED_AT = 10  # the round of a restart
-TICKS = os.sysconf("SC_CLK_TCK")
 LATE = re.compile(r'eigenveil_event_loop_delay_seconds_bucket\{le="([^"]+)"\} (\S+)')
 
 
@@ -120,56 +118,58 @@ def names(sites: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Federation:
-    """A coordinator's folder, and all who may call it."""
+    """A coordinator's folder, the port of its metrics, and all who may call it."""
 
     config: Config
+    metrics: int
     toml: Path
     analyst: Held
     sites: tuple[Held, ...]
 
 
-def federation(folder: Path, sites: int, ports: tuple[int, int, int], database: str = "") -> Federation:
+def federation(folder: Path, sites: int, database: str = "") -> Federation:
     """A new federation with `sites` enrolled sites."""
+    port, enrol_port, metrics = free_ports(3)
     toml = create(
-        folder / "coordinator", federation=FEDERATION, host="127.0.0.1", port=ports[0],
-        enrol_port=ports[1], budget_epsilon=1e6, budget_delta=1e-3, database=database,
+        folder / "coordinator", federation=FEDERATION, host="127.0.0.1", port=port,
+        enrol_port=enrol_port, budget_epsilon=1e6, budget_delta=1e-3, database=database,
     )  # fmt: skip
-    extra = f'metrics = "127.0.0.1:{ports[2]}"\nstart_minutes = 0\nmax_studies_per_analyst = 1000000\n'
+    extra = f'metrics = "127.0.0.1:{metrics}"\nstart_minutes = 0\nmax_studies_per_analyst = 1000000\n'
     extra += "max_columns = 20000\nmax_share_per_analyst = 1.0\n"
     config = load(toml, Config)
     toml.write_text(toml.read_text() + extra)
     with closing(existing_store(config)) as store:
         registry, keys = Registry(store, FEDERATION, unix_ms), load_keys(config.files)
-        ca, to = config.files.ca.read_bytes(), f"127.0.0.1:{ports[0]}"
+        ca, to = config.files.ca.read_bytes(), f"127.0.0.1:{port}"
 
         def one(role: Role, name: str) -> Held:
             return enrolled(registry, keys.authority, role, name, ca, to)
 
         stored = tuple(one(Role.SITE, name) for name in names(sites))
-        return Federation(config=config, toml=toml, analyst=one(Role.ANALYST, "alice"), sites=stored)
+        return Federation(
+            config=config, metrics=metrics, toml=toml, analyst=one(Role.ANALYST, "alice"), sites=stored
+        )
 
 
 class Coordinator:
     """The process, and what the system says of it."""
 
-    def __init__(self, federation: Federation, ports: tuple[int, int, int]) -> None:
+    def __init__(self, federation: Federation) -> None:
         command = (sys.executable, "-m", "eigenveil_server.cli", "serve", "--config", str(federation.toml))
         self._log = (federation.toml.parent.parent / "coordinator.log").open("ab")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log)
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
             raise RuntimeError(f"the coordinator did not start; see {self._log.name}")
-        self._metrics = f"http://127.0.0.1:{ports[2]}/metrics"
+        self._metrics = f"http://127.0.0.1:{federation.metrics}/metrics"
 
     def cpu(self) -> float:
         """CPU seconds so far."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_seconds(self._process.pid)
 
     def peak(self) -> float:
         """Largest resident memory so far, in MiB."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+        return resident_mib(self._process.pid, "VmHWM")
 
     def late(self) -> dict[str, float]:
         """Turns of its event loop that began later than so many seconds, since the start."""
@@ -185,9 +185,9 @@ class Coordinator:
 
 
 @contextmanager
-def coordinating(federation: Federation, ports: tuple[int, int, int]) -> Iterator[Coordinator]:
+def coordinating(federation: Federation) -> Iterator[Coordinator]:
     """Serve it."""
-    coordinator = Coordinator(federation, ports)
+    coordinator = Coordinator(federation)
     try:
         yield coordinator
     finally:
@@ -253,12 +253,11 @@ def first_and_last(config: Config, digest: str) -> tuple[float, float]:
     return times[0], times[-1]
 
 
-def measured(sites: int, round_query: Asked = USUAL, database: str = "", ports: int = 17443) -> Measured:
+def measured(sites: int, round_query: Asked = USUAL, database: str = "") -> Measured:
     """One study over so many sites."""
-    positions = (ports, ports + 1, ports + 2)
-    with tempfile.TemporaryDirectory() as folder:
-        made = federation(Path(folder), sites, positions, database)
-        with coordinating(made, positions) as coordinator:
+    with kept_if_failed() as folder:
+        made = federation(folder, sites, database)
+        with coordinating(made) as coordinator:
             return asyncio.run(_measured(made, coordinator, round_query))
 
 
@@ -286,22 +285,17 @@ async def _measured(made: Federation, coordinator: Coordinator, round_query: Ask
     )
 
 
-def restarted(sites: int, round_query: Asked = USUAL, ports: int = 17443) -> tuple[float, float]:
+def restarted(sites: int, round_query: Asked = USUAL) -> tuple[float, float]:
     """Kill the coordinator in the middle of a study: seconds until it asks again, and until that is over.
 
     Its sites come back by themselves, all from one address."""
-    positions = (ports, ports + 1, ports + 2)
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_restarted(federation(Path(folder), sites, positions), positions, round_query))
+    with kept_if_failed() as folder:
+        return asyncio.run(_restarted(federation(folder, sites), round_query))
 
 
-async def _restarted(
-    made: Federation, ports: tuple[int, int, int], round_query: Asked
-) -> tuple[float, float]:
-    first, toml = (
-        Coordinator(made, ports),
-        study_toml([one.name for one in made.sites], round_query, "rounds"),
-    )
+async def _restarted(made: Federation, round_query: Asked) -> tuple[float, float]:
+    first = Coordinator(made)
+    toml = study_toml([one.name for one in made.sites], round_query, "rounds")
     received: list[float] = []
     async with at_work(made.sites, Shared(RECORDS, lambda question: received.append(time.monotonic()))):
         running = asyncio.create_task(run_study(made.analyst, toml, "one"))
@@ -310,7 +304,7 @@ async def _restarted(
         first.end(kill=True)
         killed, before = time.monotonic(), len(received)
         await asyncio.gather(running, return_exceptions=True)
-        with coordinating(made, ports):
+        with coordinating(made):
             await run_study(made.analyst, toml, "one")
         return received[before] - killed, time.monotonic() - killed
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-import tempfile
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -32,6 +30,7 @@ from benchmarks.many_sites import (
     run_study,
     study_toml,
 )
+from benchmarks.process import kept_if_failed
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import canonical, digest
 from eigenveil.planning.choose import make_plan
@@ -186,22 +185,21 @@ async def _list_ms(made: Federation) -> float:
 
 
 @contextmanager
-def _started(made: Federation, ports: int) -> Iterator[tuple[float, Coordinator]]:
+def _started(made: Federation) -> Iterator[tuple[float, Coordinator]]:
     begun = time.monotonic()
-    with coordinating(made, (ports, ports + 1, ports + 2)) as coordinator:
+    with coordinating(made) as coordinator:
         yield time.monotonic() - begun, coordinator
 
 
 def run(studies: int, rounds: int, databases: tuple[str, str] = ("", "")) -> tuple[Found, Found]:
     """A federation with past studies, and one without."""
-    with tempfile.TemporaryDirectory() as folder:
-        ports = (17453, 17463)
+    with kept_if_failed() as folder:
         made = [
-            federation(Path(folder, str(port)), len(SITES), (port, port + 1, port + 2), database)
-            for port, database in zip(ports, databases, strict=True)
+            federation(folder / str(number), len(SITES), database)
+            for number, database in enumerate(databases)
         ]
         write_past(made[0].config, studies, rounds)
-        with _started(made[0], ports[0]) as (first, one), _started(made[1], ports[1]) as (second, other):
+        with _started(made[0]) as (first, one), _started(made[1]) as (second, other):
             times = asyncio.run(_by_turns(made))
             lists = [asyncio.run(_list_ms(each)) for each in made]
             return (

@@ -21,6 +21,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from benchmarks.process import kept_if_failed
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.demo.federation import COORDINATOR, DemoFederation
@@ -95,7 +96,7 @@ def until_serving(federation: DemoFederation, name: str) -> float:
 def daemons() -> float:
     """Print what the daemons take; the worst."""
     study = demo_study(1, Algorithm.GAUSS_COV, 1, 1.0)
-    with tempfile.TemporaryDirectory() as folder, open_demo_folder(Path(folder) / "demo") as layout:
+    with kept_if_failed() as folder, open_demo_folder(folder / "demo") as layout:
         layout.study.write_text(study_to_toml(study))
         processes = Processes(layout.logs)
         try:

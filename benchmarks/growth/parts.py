@@ -21,7 +21,6 @@ from eigenveil.queries.limits import triangle
 from eigenveil.study.study import Trust
 
 LIMIT = 900  # seconds of one step, which then ends the run
-PORTS = 27_443  # and the two after it
 PAST_ROUNDS = 10  # of a study that has ended
 NARROW, FEW = 20, 4  # columns of the first picture; components where they are not varied
 ENTRIES = 20_000_000  # of the records where columns are varied: 40 MB
@@ -173,7 +172,7 @@ def alone(setting: Setting, *file: Path) -> Measured:
 
 
 def _round(setting: Setting) -> Measured:
-    found = measured(setting.sites, Asked(columns=setting.columns), ports=PORTS)
+    found = measured(setting.sites, Asked(columns=setting.columns))
     return {
         "seconds": found.median / 1e3,
         "p90_seconds": found.p90 / 1e3,
@@ -198,7 +197,7 @@ def _masked(setting: Setting) -> Measured:
     )
     sides: dict[Trust, list[Measured]] = {trust: [] for trust in Trust}
     for trust in attempts * [*Trust]:
-        found = measured(setting.sites, replace(query, trust=trust), ports=PORTS)
+        found = measured(setting.sites, replace(query, trust=trust))
         took = {"seconds": (found.last if matrix else found.median) / 1e3}
         more = {} if matrix else _processor(found)
         sides[trust].append({**took, **more, "peak_bytes": found.peak_mib * 2**20})

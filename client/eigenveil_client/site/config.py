@@ -25,7 +25,7 @@ from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_client.records.column_quality import PlausibleRange, PlausibleRanges
 from eigenveil_client.records.isolated.process import MEMORY_MIB, ReaderLimits
 from eigenveil_client.records.isolated.reader import Reader
-from eigenveil_client.records.offered import OfferedColumns
+from eigenveil_client.records.recoding.offered import OfferedColumns
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.tables.source import RecordsConfig

@@ -42,6 +42,8 @@ class SqliteDatabase(VersionedDatabase):
     ) -> None:
         super().__init__()
         self.path, self.name = path, str(path)
+        self._watched: frozenset[str] = frozenset()
+        self._own_changes = 0
         try:
             self._connection = apsw.Connection(str(path), vfs=vfs)
             try:
@@ -79,6 +81,25 @@ class SqliteDatabase(VersionedDatabase):
                 Code.STORAGE,
                 f"{self.path}: need journal_mode=wal and synchronous={FULL}, got {mode}, {level}",
             )
+
+    def watch(self, *tables: str) -> None:
+        """Count this connection's changes of `tables` from now on, for `changes`. They must have no
+        REPLACE, and no DELETE without WHERE: SQLite does not report these."""
+        self._watched = frozenset(tables)
+        with self._lock:
+            self._connection.set_update_hook(self._row_changed)
+            self._connection.set_rollback_hook(self._rolled_back)
+
+    def _row_changed(self, kind: int, database: str, table: str, row: int) -> None:
+        self._own_changes += table in self._watched
+
+    def _rolled_back(self) -> None:
+        self._own_changes += 1  # what was read within the transaction is not so
+
+    def changes(self) -> tuple[int, int]:
+        """Return a value that differs after a change of a watched table here, and after any commit of another
+        connection. What is read after it is as new, or newer."""
+        return self._own_changes, self.rows("PRAGMA data_version")[0][0]
 
     def version(self) -> int:
         found: int = self._pragma("user_version")

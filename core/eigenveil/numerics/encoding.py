@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,16 @@ def _simple(value: Any) -> bool:
     if kind is dict:
         return all(type(key) is str and key.isascii() and _simple(one) for key, one in value.items())
     return value is None or kind is bool or (kind in (list, tuple) and all(map(_simple, value)))
+
+
+_FIELD_NAMES: dict[Any, tuple[str, ...]] = {}
+
+
+def field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields; `dataclasses.fields` makes its tuple anew each time."""
+    if kind not in _FIELD_NAMES:
+        _FIELD_NAMES[kind] = tuple(one.name for one in fields(kind))
+    return _FIELD_NAMES[kind]
 
 
 DIGEST = re.compile("[0-9a-f]{64}")

@@ -329,8 +329,8 @@ class Service(CoordinatorServicer):
 
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
         while True:
-            # Read the state first: the last event of a study is stored together with its last state.
-            state = await self._read(self._repository.studies.state, digest)
+            # Before the events: the last event of a study is stored together with its last state.
+            ended = await self._has_ended(digest)
             events = await self._read(self._repository.studies.events, digest, after)
             for event in events:
                 await check_still_admitted()
@@ -338,9 +338,16 @@ class Service(CoordinatorServicer):
                 after = event.sequence
             if events:
                 continue
-            if state is None or state.ended or self._engine.closing:
+            if ended or self._engine.closing:
                 return
             await self._runtime.news.wait(self._config.long_poll_seconds)
+
+    async def _has_ended(self, digest: str) -> bool:
+        """Return True if a study has no more events. One that runs here has not: it is read in no table."""
+        if self._engine.running(digest) is not None:
+            return False
+        state = await self._read(self._repository.studies.state, digest)
+        return state is None or state.ended
 
     async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
         """Stop a study. What it has spent stays spent."""

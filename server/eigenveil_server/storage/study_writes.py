@@ -123,11 +123,11 @@ def store_attempt(change: Connection, attempt: Attempt, at: int) -> None:
 def add_answers(change: Connection, study: str, round: int, attempt: int, macs: Mapping[str, bytes]) -> None:
     """Store which sites answered, with an HMAC of each answer; the values are never stored. `attempt` is 0
     for exact answers."""
-    for site, mac in macs.items():
+    if macs:
         change.execute(
-            "INSERT INTO answers (study, round, attempt, site, mac) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT DO NOTHING",
-            (study, round, attempt, site, mac),
+            "INSERT INTO answers (study, round, attempt, site, mac) VALUES "
+            f"{', '.join(['(?, ?, ?, ?, ?)'] * len(macs))} ON CONFLICT DO NOTHING",
+            [value for site, mac in macs.items() for value in (study, round, attempt, site, mac)],
         )
 
 

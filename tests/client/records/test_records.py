@@ -12,8 +12,8 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Column, Missing, Study
-from eigenveil_client.records.records import Records
 from eigenveil_client.records.sources import delimited
+from eigenveil_client.records.summary import Records
 from eigenveil_client.records.tables.cells import OnUnreadable, ignore
 from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records import support as records

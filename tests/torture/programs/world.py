@@ -26,7 +26,7 @@ from eigenveil.study.study import Study
 from eigenveil_client.connection import channel as transport
 from eigenveil_client.connection import session_start
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.records import RecordsSummary, RowSink
+from eigenveil_client.records.summary import RecordsSummary, RowSink
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon import answers, connection, sender

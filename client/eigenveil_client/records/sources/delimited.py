@@ -18,17 +18,16 @@ import pyarrow.csv as arrow_csv
 
 from eigenveil_client.records.sources.text_bytes import ByteStream, opened
 from eigenveil_client.records.tables.batches import BATCH_ROWS
+from eigenveil_client.records.tables.errors import UNREADABLE, reads
 from eigenveil_client.records.tables.lost import LostLines, LostPlaces, LostReason
 from eigenveil_client.records.tables.row_hashes import RowHashes
 from eigenveil_client.records.tables.source import (
-    UNREADABLE,
     BadRecords,
     Dialect,
     OnLost,
     check_units,
     digest,
     places_of,
-    reads,
     unreadable,
 )
 

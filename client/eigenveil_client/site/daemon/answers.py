@@ -14,6 +14,7 @@ from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import KINDS
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
 from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil_client.connection.identity import CurrentIdentity
@@ -55,6 +56,12 @@ class RecordAnswers:
             records.close()
             raise problem
         return values
+
+    def is_quick(self, plan: str, query: pb.Query) -> bool:
+        """True if the answer to a query takes some milliseconds; False while its records are not loaded."""
+        field = query.WhichOneof("kind") or ""
+        records, kind = self._loaded_records.get(plan), KINDS.get(field.replace("_", "-"))
+        return records is not None and kind is not None and records.is_quick(kind, query.ByteSize() // 8)
 
     def forget(self, plan: str) -> None:
         """Release the records of a study."""

@@ -1,6 +1,7 @@
 """Work of one connection: request work, answer it, send the answer, until the connection is lost or old. An
 answer and the next request go in one call, so a round takes one round trip; a large answer has its own
-calls."""
+calls. A query that is answered in milliseconds is answered on the event loop, in one step; other work runs in
+a thread, because the loop also notes progress every second [0045]."""
 
 from __future__ import annotations
 
@@ -79,20 +80,13 @@ class SiteConnection:
         """Work until the connection is lost, old or `stop_requested`. Raises ConnectionLost, or as
         `SiteWorker.work`."""
         began = time.monotonic()
-        self._pending_call = await self._start_call()
+        self._pending_call = self._start_call()
         try:
             while time.monotonic() - began < CONNECTION_SECONDS and not stop_requested():
                 response = await self._next_response()
-                known = self._worker.known_plans()
-                fetched = await self._fetch_missing(response)
-                keys = await self._fetch_keys(response)
-                result = await asyncio.to_thread(self._worker.work, response, fetched, keys)
-                await self._throttle(result, response.ByteSize() == 0 or self._worker.known_plans() != known)
-                reply = None if isinstance(result, Postponed) else result
-                if reply is not None and await self._is_withdrawn(reply):
-                    reply = None
+                reply = await self._reply_to(response)
                 self._queued_reply = reply if fits_with_request(reply, self._limits) else None
-                self._pending_call = await self._start_call()
+                self._pending_call = self._start_call()
                 if reply is not None and self._queued_reply is None:
                     await self._deliver(reply)
             if self._queued_reply is not None:  # the call that should have carried it never starts
@@ -102,6 +96,20 @@ class SiteConnection:
         finally:
             await self._cancel_pending()
 
+    async def _reply_to(self, response: pb.NextWorkResponse) -> Sendable | None:
+        """Work on a response; return the reply to send, if it may still be sent."""
+        known = self._worker.known_plans()
+        if self._worker.is_quick(response):
+            result = self._worker.work(response)
+        else:
+            fetched = await self._fetch_missing(response)
+            keys = await self._fetch_keys(response)
+            result = await asyncio.to_thread(self._worker.work, response, fetched, keys)
+        await self._throttle(result, response.ByteSize() == 0 or self._worker.known_plans() != known)
+        if result is None or isinstance(result, Postponed):
+            return None
+        return result if self._worker.may_send(result) else None
+
     async def _next_response(self) -> pb.NextWorkResponse:
         """Return the coordinator's response; send a new request after a person's decision."""
         while True:
@@ -109,11 +117,11 @@ class SiteConnection:
             done, _ = await asyncio.wait({self._pending_call}, timeout=seconds)
             if done:
                 return self._pending_call.result()
-            if await asyncio.to_thread(self._current_decisions) != self._sent_decisions:
+            if self._current_decisions() != self._sent_decisions:
                 await self._cancel_pending()
-                if self._queued_reply is not None and await self._is_withdrawn(self._queued_reply):
+                if self._queued_reply is not None and not self._worker.may_send(self._queued_reply):
                     self._queued_reply = None
-                self._pending_call = await self._start_call()
+                self._pending_call = self._start_call()
 
     async def _cancel_pending(self) -> None:
         self._pending_call.cancel()
@@ -124,10 +132,10 @@ class SiteConnection:
         agreed = self._worker.agreed()  # first: a plan approved in between is then in neither set
         return self._worker.awaiting_approval(), agreed
 
-    async def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
-        """Start the next request; its content is read in a thread."""
-        self._sent_decisions = awaiting_approval, agreed = await asyncio.to_thread(self._current_decisions)
-        known, checkpoint = await asyncio.to_thread(self._stored_state)
+    def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
+        """Start the next request."""
+        self._sent_decisions = awaiting_approval, agreed = self._current_decisions()
+        known = self._worker.known_release_counts()
         request = pb.NextWorkRequest(
             awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting_approval)],
             agreed=[pb.Agreed(plan_digest=bytes.fromhex(one), person=by) for one, by in agreed.items()],
@@ -137,12 +145,9 @@ class SiteConnection:
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round, attempt=number)
                 for plan, (round, number) in self._answered.items()
             ],
-            checkpoint_digest=checkpoint,
+            checkpoint_digest=self._worker.store.checkpoints.digest(),
         )
         return asyncio.create_task(self._next_work(request))
-
-    def _stored_state(self) -> tuple[dict[str, int], bytes]:
-        return self._worker.known_release_counts(), self._worker.store.checkpoints.digest()
 
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
         began, response = time.monotonic(), None
@@ -213,9 +218,6 @@ class SiteConnection:
         self._suspicious = self._suspicious + 1 if suspicious else 0
         if self._suspicious > 1:
             await asyncio.sleep(backoff_seconds(self._suspicious))
-
-    async def _is_withdrawn(self, reply: Sendable) -> bool:
-        return not await asyncio.to_thread(self._worker.may_send, reply)
 
     async def _deliver(
         self, reply: Sendable, next_request: pb.NextWorkRequest | None = None

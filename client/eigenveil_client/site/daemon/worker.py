@@ -110,14 +110,25 @@ class SiteWorker:
         return dict.fromkeys(self.known_plans(), 0) | self._release_counts(self._decisions.open_plans)
 
     def _release_counts(self, plans: Sequence[str]) -> dict[str, int]:
-        stored = self.store.transcript.count_releases_of(set(plans) - self._sessions.keys())
+        unloaded = set(plans) - self._sessions.keys()
+        stored = self.store.transcript.count_releases_of(unloaded) if unloaded else {}
         return stored | {plan: self._sessions[plan].release_count for plan in plans if plan in self._sessions}
+
+    def is_quick(self, response: pb.NextWorkResponse) -> bool:
+        """True if `work` takes some milliseconds and needs nothing more: the next query of a study that was
+        answered before, about few records."""
+        plan, round = response.query.plan_digest.hex(), response.query.round
+        further = response.HasField("plan") or response.consent or response.ended
+        if further or response.HasField("attempt") or plan not in self._sessions:
+            return False
+        known = self._sessions[plan].release_count + response.HasField("release")
+        return known == round and self._answers.is_quick(plan, response.query)
 
     def missing_rounds(self, response: pb.NextWorkResponse) -> range:
         """Return the rounds whose releases must be fetched before the query of `response` can be checked
         [R21]. None for a study that is not accepted."""
         plan = response.query.plan_digest.hex()
-        if not response.HasField("query") or self.store.studies.status(plan) is not ConsentStatus.ACCEPTED:
+        if not response.HasField("query") or not self._decisions.is_accepted(plan):
             return range(0)
         inline = response.HasField("release")
         return range(
@@ -128,7 +139,7 @@ class SiteWorker:
         """Return the digests of other sites' keys that must be fetched before `response` can be answered
         [R36]. None for a study that is not accepted, or an attempt that is refused anyway."""
         plan = response.query.plan_digest.hex()
-        if not response.HasField("attempt") or self.store.studies.status(plan) is not ConsentStatus.ACCEPTED:
+        if not response.HasField("attempt") or not self._decisions.is_accepted(plan):
             return []
         with suppress(PeerError):  # `work` refuses it
             return self._masked.missing_keys(response.attempt)
@@ -138,7 +149,7 @@ class SiteWorker:
         """Return the plans that wait for a person's decision: their queries cannot be answered yet."""
         if self._policy.approval is Approval.AUTO:
             return frozenset()
-        found = self.store.studies.statuses(self._decisions.open_plans).items()
+        found = self._decisions.statuses().items()
         return frozenset(plan for plan, (standing, _) in found if standing is ConsentStatus.PENDING)
 
     def agreed(self) -> dict[str, bool]:
@@ -146,7 +157,7 @@ class SiteWorker:
 
         A decision by the rules reads no record. `approve` by a person first checks the number of persons and
         the quality of the columns, so that decision reveals that the file passes."""
-        found = self.store.studies.statuses(self._decisions.open_plans).items()
+        found = self._decisions.statuses().items()
         return {plan: person for plan, (standing, person) in found if standing is ConsentStatus.ACCEPTED}
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
@@ -178,11 +189,12 @@ class SiteWorker:
             InternalError: code `storage`; the process must end and nothing may be sent.
             PeerChanged, RosterUnusable: the same."""
         try:
-            for release_count in (self._answers, self._masked):
-                release_count.retain(self.agreed())  # another process may have withdrawn plans
+            agreed = self.agreed()  # another process may have withdrawn plans
+            self._answers.retain(agreed)
+            self._masked.retain(agreed)
             for ended in response.ended:
                 self._end(digest_from_bytes(ended.plan_digest), ended.state)
-            before = self.store.studies.status(response.query.plan_digest.hex())
+            was_accepted = self._decisions.is_accepted(response.query.plan_digest.hex())
             until = response.consent_ends_unix_ms
             refuse_if(not 0 <= until <= MOST_UNIX_MS, "the coordinator states an impossible time limit")
             admitted = self._decisions.admit(response.plan, until) if response.HasField("plan") else None
@@ -196,7 +208,7 @@ class SiteWorker:
             unfetched = (not fetched and self.missing_rounds(response)) or (
                 not keys and self.missing_keys(response)
             )
-            if unfetched and before is not ConsentStatus.ACCEPTED:
+            if unfetched and not was_accepted:
                 return None  # accepted only now: releases and keys are fetched at the next request
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
             attempt = response.attempt if response.HasField("attempt") else None

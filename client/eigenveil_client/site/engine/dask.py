@@ -28,7 +28,7 @@ from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreach
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import Rules
-from eigenveil_client.records.records import LINES, RecordsSummary
+from eigenveil_client.records.summary import LINES, RecordsSummary
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event, frame_locations
 
@@ -202,6 +202,9 @@ class DaskRecords:
         columns = zip(*(one.quality for one in summaries_found), strict=True)
         self.quality: tuple[ColumnQuality, ...] = tuple(reduce(add, of_one) for of_one in columns)
         self.unreadable = frozenset[str]().union(*(one.unreadable for one in summaries_found))
+
+    def is_quick(self, kind: type[Query], numbers: int) -> bool:
+        return False
 
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
         """See `LoadedRecords.answer`.

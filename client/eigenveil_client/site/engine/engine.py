@@ -17,14 +17,26 @@ from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import Frame, Query, needs_all_rows
+from eigenveil.queries import (
+    ClippedSum,
+    ColumnHistograms,
+    ColumnMoments,
+    Count,
+    Frame,
+    Gradient,
+    GradientNorms,
+    Query,
+    SquaredNormSum,
+    needs_all_rows,
+)
+from eigenveil.queries.rows import RowBins
 from eigenveil.site.record_view import StoredRows
 from eigenveil.site.site import Site
 from eigenveil.study.grid import stored_dtype, unit
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import ColumnQuality
-from eigenveil_client.records.records import RecordsSummary, RowSink
 from eigenveil_client.records.scratch_files import GridFile, GridSink, Scratch
+from eigenveil_client.records.summary import RecordsSummary, RowSink
 from eigenveil_client.site.config import (
     EngineConfig,
     EngineKind,
@@ -34,6 +46,11 @@ from eigenveil_client.site.config import (
 )
 from eigenveil_client.site.engine.dask import DaskEngine
 from eigenveil_common.concurrency import CORES
+
+QUICK_PRODUCTS = 2**22  # of numbers of the records: some milliseconds of one core
+# Kinds with a product for each number of a record and of the query; others have one for each pair of columns.
+COLUMNWISE = (Count, ClippedSum, SquaredNormSum, RowBins, ColumnHistograms, ColumnMoments)
+LINEAR = (*COLUMNWISE, Gradient, GradientNorms)
 
 
 class LoadedRecords(Protocol):
@@ -49,6 +66,9 @@ class LoadedRecords(Protocol):
     lines: int
     lost: int
     version: bytes
+
+    def is_quick(self, kind: type[Query], numbers: int) -> bool:
+        """True if an answer to a query of this kind, stated in so many numbers, takes some milliseconds."""
 
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
         """Return the exact sum over the records in the frame: the same integers in every engine.
@@ -136,6 +156,11 @@ class LocalRecords:
         self._rows = rows
         self._threads = ThreadPoolExecutor(CORES)
         self._site = Site(rows, unit=unit(study), workers=CORES)
+
+    def is_quick(self, kind: type[Query], numbers: int) -> bool:
+        records, columns = self._rows.shape
+        products = max(columns, numbers) if issubclass(kind, LINEAR) else columns**2
+        return records * products <= QUICK_PRODUCTS
 
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
         with single_blas_thread():  # one thread for each share of the rows is enough

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -90,6 +90,9 @@ class EgressMessage:
         return bool(self.attempt)
 
 
+MESSAGE_FIELDS = tuple(one.name for one in fields(EgressMessage))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressRow(EgressMessage):
     """Message with its place in the chain. `at` is Unix time in seconds."""
@@ -111,7 +114,8 @@ class EgressLedger:
         """Add a row within the transaction `change`."""
         rows = change.execute('SELECT "index", digest FROM egress ORDER BY "index" DESC LIMIT 1')
         index, previous = (rows[0]["index"] + 1, rows[0]["digest"]) if rows else (0, GENESIS)
-        body = asdict(sent) | {"index": index, "at": self._clock(), "previous": previous}
+        stated = {name: getattr(sent, name) for name in MESSAGE_FIELDS}
+        body = stated | {"index": index, "at": self._clock(), "previous": previous}
         change.insert("egress", body | {"digest": digest("egress", body)})
 
     def has_rows(self, study: str, change: Connection) -> bool:
