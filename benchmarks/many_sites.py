@@ -161,9 +161,9 @@ class Coordinator:
         self._metrics = f"http://127.0.0.1:{ports[2]}/metrics"
 
     def cpu(self) -> float:
-        """CPU seconds so far."""
+        """CPU seconds so far, with those of subprocesses that have ended."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return sum(map(int, fields[11:15])) / TICKS
 
     def peak(self) -> float:
         """Largest resident memory so far, in MiB."""

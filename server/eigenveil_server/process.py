@@ -8,10 +8,12 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import NoReturn, ParamSpec, TypeVar
 
 from eigenveil.errors import InternalError
+from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil_common import log
 
 Clock = Callable[[], int]
@@ -49,9 +51,12 @@ NOISE_THREADS = 2
 
 
 class Compute:
-    """Thread pools for work off the event loop. `draws` is the pool that draws noise in advance."""
+    """Thread pools for work off the event loop. `draws` is the pool that draws noise in advance. Until it is
+    closed, linear algebra runs on the calling thread alone: on all cores it would delay the event loop."""
 
     def __init__(self) -> None:
+        self._limits = ExitStack()
+        self._limits.enter_context(single_blas_thread())
         self._arithmetic = ThreadPoolExecutor(ARITHMETIC_THREADS, thread_name_prefix="arithmetic")
         self._alone = ThreadPoolExecutor(1, thread_name_prefix="alone")
         self.draws = ThreadPoolExecutor(NOISE_THREADS, thread_name_prefix="noise")
@@ -69,3 +74,4 @@ class Compute:
         self._alone.shutdown()
         self._arithmetic.shutdown()
         self.draws.shutdown(cancel_futures=True)
+        self._limits.close()

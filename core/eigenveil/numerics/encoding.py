@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -108,12 +109,55 @@ def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
 
 
 _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+SURROGATES = re.compile("[\ud800-\udfff]")  # halves of a character, which no encoder may write
+LEAST_PLAIN, MOST_PLAIN = 1e-4, 1e16  # between them Python and RFC 8785 write a fraction alike
+
+
+class _Unusual(Exception):
+    """A value whose canonical form the standard encoder does not write."""
 
 
 def canonical(value: Any) -> bytes:
-    """Return canonical JSON (RFC 8785) of plain values. For values without floats and non-ASCII text, the
-    faster standard encoder writes the same bytes."""
-    return _COMPACT.encode(value).encode() if _simple(value) else rfc8785.dumps(value)
+    """Return canonical JSON (RFC 8785) of plain values. The standard encoder, which is compiled, writes the
+    same bytes of all but unusual values, so the reference encoder writes only those."""
+    return _canonical_text(value).encode()
+
+
+def _canonical_text(value: Any) -> str:
+    with suppress(_Unusual):
+        return _COMPACT.encode(_usual(value))
+    if _has_usual_keys(value):
+        pairs = (f"{_COMPACT.encode(key)}:{_canonical_text(value[key])}" for key in sorted(value))
+        return f"{{{','.join(pairs)}}}"
+    if type(value) in (list, tuple):
+        return f"[{','.join(map(_canonical_text, value))}]"
+    return rfc8785.dumps(value).decode()
+
+
+def _usual(value: Any) -> Any:
+    """Return a value with whole floats as integers. Raises _Unusual: a number, text or key that the standard
+    encoder writes in another way, or no plain value."""
+    kind = type(value)
+    if kind is str:
+        if value.isascii() or not SURROGATES.search(value):
+            return value
+    elif kind is float:
+        if not value.is_integer() and LEAST_PLAIN <= abs(value) < MOST_PLAIN:
+            return value
+        if value.is_integer() and -EXACT < value < EXACT:
+            return int(value)
+    elif kind in (list, tuple):
+        return [_usual(one) for one in value]
+    elif kind is dict:
+        if _has_usual_keys(value):
+            return {key: _usual(one) for key, one in value.items()}
+    elif value is None or kind is bool or (kind is int and -EXACT < value < EXACT):
+        return value
+    raise _Unusual
+
+
+def _has_usual_keys(value: Any) -> bool:
+    return type(value) is dict and all(type(key) is str and key.isascii() for key in value)
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -134,17 +178,6 @@ def parse_json(text: bytes | str) -> Any:
 def _inner(value: Any) -> list[Any]:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [one for one in inner if isinstance(one, dict | list)]
-
-
-def _simple(value: Any) -> bool:
-    kind = type(value)
-    if kind is str:
-        return bool(value.isascii())
-    if kind is int:
-        return bool(-EXACT < value < EXACT)
-    if kind is dict:
-        return all(type(key) is str and key.isascii() and _simple(one) for key, one in value.items())
-    return value is None or kind is bool or (kind in (list, tuple) and all(map(_simple, value)))
 
 
 DIGEST = re.compile("[0-9a-f]{64}")

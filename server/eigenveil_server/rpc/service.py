@@ -351,11 +351,12 @@ class Service(CoordinatorServicer):
         """Return the signed release, or a part of it [R12]."""
         digest = digest_from_bytes(request.plan_digest)
         stored = await self._readable(digest)
-        data = await self._runtime.compute.run(self._repository.studies.release, digest)
-        if data is None:
+        read = self._repository.studies.release_part
+        found = await self._runtime.compute.run(read, digest, request.offset, RELEASE_PART_BYTES)
+        if found is None:
             raise no_release_error(stored)
-        part = data[request.offset : request.offset + RELEASE_PART_BYTES]
-        return pb.GetReleaseResponse(release=part, total_bytes=len(data))
+        part, size = found
+        return pb.GetReleaseResponse(release=part, total_bytes=size)
 
     async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.GetRoundResponse:
         """Return the signed release of one round, or a part of its values [R21]."""

@@ -15,13 +15,15 @@ from cryptography.exceptions import InvalidSignature
 from google.protobuf.message import DecodeError
 
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
-from eigenveil.numerics.encoding import IntArray, digest, from_bytes, parse_json, to_memoryview
+from eigenveil.numerics.encoding import IntArray, digest_of, from_bytes, to_memoryview
 from eigenveil.protocol.rounds import Release, SignedRound
 from eigenveil.protocol.wire import ALL, query_from_proto, round_to_proto
+from eigenveil.reporting.release_file import Data
 from eigenveil.reporting.verify import load_release
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.release_pieces import PIECE_BYTES
 
 UNREADABLE = (ValueError, KeyError, TypeError, InvalidSignature, DecodeError, PeerError, RequestError)
 
@@ -46,10 +48,10 @@ def _check_equal(found: object, expected: object) -> None:
 def check_plan(study: str, plan: bytes) -> None:
     """Raise InternalError, code `storage`, unless this plan has the study's digest."""
     with _unchanged("plan", study):
-        _check_equal(digest("plan", parse_json(plan)), study)
+        _check_equal(digest_of("plan", plan), study)
 
 
-def check_release(study: str, release: bytes) -> None:
+def check_release(study: str, release: Data) -> None:
     """Raise unless this release of a study is intact, signed by any key. Raises as `check_plan`."""
     with _unchanged("release", study):
         load_release(release)
@@ -67,9 +69,6 @@ def parse_attempt(study: str, signed_bytes: bytes, expected: str) -> Attempt:
         attempt = Attempt.read(signed_bytes)
         _check_equal(attempt.digest, expected)
     return attempt
-
-
-PIECE_BYTES = 2**20  # of the values of a release, in one row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,6 +16,7 @@ from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_dict
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.release_pieces import read_part, read_release
 from eigenveil_server.storage.sealed import (
     SealedRelease,
     check_plan,
@@ -148,15 +149,21 @@ class Studies:
         rows = self._reader.rows(f"SELECT {', '.join(COLUMNS)} FROM studies WHERE {where}", parameters)
         return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
 
-    def release(self, digest: str) -> bytes | None:
+    def release(self, digest: str) -> memoryview | None:
         """Return the signed release, once there is one. Raises InternalError: code `storage`: it was
         changed."""
-        rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))
-        data: bytes | None = rows[0]["release"]
+        data = read_release(self._reader, digest)
         if data is not None and digest not in self._checked:
-            check_release(digest, data)  # once: it is sent in parts
+            check_release(digest, data)
             self._checked.add(digest)
         return data
+
+    def release_part(self, digest: str, start: int, most: int) -> tuple[bytes, int] | None:
+        """Return up to `most` bytes of the release from byte `start` on, and its size. Raises as `release`,
+        at the first part that is read."""
+        if digest not in self._checked:
+            self.release(digest)
+        return read_part(self._reader, digest, start, most)
 
     def sealed_rounds(self, digest: str) -> list[SealedRelease]:
         """Return the sealed releases of a study, in order. Raises InternalError: code `storage`: a stored
