@@ -2,10 +2,10 @@
 study is released. One real coordinator process, one light site, a gauss-cov study of 2,000 columns, so an
 answer of 16 MB and a release of 32.
 
-`python -m benchmarks.sealing [--columns D] [--times N]` prints milliseconds of sending and of `Commit`, beside
-a bare gRPC server that is sent the same messages over the same TLS; and CPU seconds from the answer to the
-release, of the coordinator and its subprocesses, beside numpy's decomposition of a matrix of that size and
-beside Python's `json` of as many numbers, which a release had been before its arrays were binary."""
+`python -m benchmarks.sealing [--columns D] [--times N]` prints milliseconds of sending and of `Commit`,
+beside a bare gRPC server that is sent the same messages over the same TLS; and CPU seconds from the answer to
+the release, of the coordinator and its subprocesses, beside numpy's decomposition of a matrix of that size
+and beside Python's `json` of as many numbers, which a release had been before its arrays were binary."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Passages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Milliseconds of sending, of `Commit`, and of the bare stream; CPU and wall seconds until the release."""
+    """Milliseconds of sending, of `Commit` and of the bare stream; CPU and wall seconds until the release."""
 
     sending: float
     commit: float
@@ -147,9 +147,10 @@ def main() -> int:
     found, (decomposition, texts) = measured(wanted.columns, wanted.times), anchors(wanted.columns)
     whole = (found.sending + found.commit) / found.stream
     print(
-        f"one answer of {wanted.columns:,} columns: sent in {found.sending:.0f} ms, Commit {found.commit:.0f} "
-        f"ms (goal {COMMIT_GOAL:.0f}), together {whole:.2f} times a bare stream of {found.stream:.0f} ms (goal "
-        f"{STREAM_GOAL})\nfrom the answer to the release: {found.cpu:.2f} s of CPU (goal {SEALING_GOAL:.0f}) in "
+        f"one answer of {wanted.columns:,} columns: sent in {found.sending:.0f} ms, Commit in "
+        f"{found.commit:.0f} (goal {COMMIT_GOAL:.0f}), together {whole:.2f} times a bare stream of "
+        f"{found.stream:.0f} ms (goal {STREAM_GOAL})\n"
+        f"from the answer to the release: {found.cpu:.2f} s of CPU (goal {SEALING_GOAL:.0f}) in "
         f"{found.seconds:.2f} s; numpy's decomposition alone {decomposition:.2f} s, the rest "
         f"{found.cpu - decomposition:.2f}; `json` of its numbers {texts:.2f} s"
     )

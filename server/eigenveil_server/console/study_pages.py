@@ -227,7 +227,7 @@ class StudyPages:
         if digest not in self._reports:
             data = await self._context.read(self._release, digest)
             who = f"report of {request.state.visitor.name}"
-            drawn = await self._context.serving.runtime.planning.ask(who, "drawn", file=data)
+            drawn = await self._context.serving.runtime.planning.ask(who, "drawn", {}, data)
             self._reports[digest] = drawn
             while len(self._reports) > REPORTS:
                 self._reports.popitem(last=False)

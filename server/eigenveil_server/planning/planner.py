@@ -1,6 +1,7 @@
 """Planning tasks, run by `python -m eigenveil_server.planning.planner` from its standard input, one by one. A
 task is a message of `rounds.study_session`: the name of one of `TASKS`, its inputs, seconds of processor time
-and bytes of memory, and a file as it is, if the task has one; so is a result. Nothing here has access to keys, ledger or database."""
+and bytes of memory, and behind them the bytes of its file, if it has one; so is a result. Nothing here has
+access to keys, ledger or database."""
 
 from __future__ import annotations
 

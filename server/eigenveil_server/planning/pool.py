@@ -176,7 +176,7 @@ class PlanningPool:
         self._analyst_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wide_until: dict[str, float] = {}  # by analyst
 
-    async def ask(self, analyst: str, task_name: str, /, file: Data = b"", **inputs: Any) -> Any:
+    async def ask(self, analyst: str, task_name: str, inputs: planner.TaskInputs, file: Data = b"") -> Any:
         """Return the result of a task of `planner.TASKS`; `file` is sent as it is. Raises EigenveilError: the
         task's own error, or the study is too large."""
         size = len(file) + sum(len(value) for value in inputs.values() if isinstance(value, str))

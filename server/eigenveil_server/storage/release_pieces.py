@@ -17,12 +17,12 @@ PIECE_BYTES, FIRST = 2**20, 0  # bytes of a piece, and the number of that which 
 
 
 def pieces(parts: Iterable[Data]) -> Iterator[Data]:
-    """Yield the bytes of `parts` in pieces of PIECE_BYTES; the last may be shorter. A piece within one part is
-    not copied."""
+    """Yield the bytes of `parts` in pieces of PIECE_BYTES, and a shorter last one. A piece within one part
+    is not copied."""
     pending: list[Data] = []
     size = 0
-    for part in map(memoryview, parts):
-        at = 0
+    for data in parts:
+        part, at = memoryview(data), 0
         while at < len(part):
             pending.append(part[at : at + PIECE_BYTES - size])
             at, size = at + len(pending[-1]), size + len(pending[-1])

@@ -24,8 +24,8 @@ from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.storage import release_pieces, sealed
 from eigenveil_server.storage.database import lock_folder, open_store
-from eigenveil_server.storage.repository import check_start, check_whole
 from eigenveil_server.storage.release_pieces import PIECE_BYTES
+from eigenveil_server.storage.repository import check_start, check_whole
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from tests.client.site.support import Stage, a_plan, a_stage, work
 from tests.server.rig import answering, made, serving, study_toml
@@ -161,7 +161,7 @@ async def test_tampered_rows_are_refused_on_reading_and_at_start(
     with closing(open_store(config.files.database)) as store:
         (stored,) = Studies(store.reader).all()
         before = Studies(store.reader).sealed_rounds(stored.digest)
-        assert max(one.release.values.nbytes for one in before) > 3 * sealed.PIECE_BYTES
+        assert max(one.release.values.nbytes for one in before) > 3 * 12
     with closing(sqlite3.connect(config.files.database)) as connection, connection:
         connection.executescript(change)
     with closing(open_store(config.files.database)) as store:

@@ -32,7 +32,7 @@ LITTLE = 2**28  # bytes of memory
 async def explain(here: PlanningPool, analyst: str, toml: str, most_columns: int = 4096) -> object:
     words = {"study_toml": toml, "most_columns": most_columns, "directory": a_directory()}
     words |= {"submission": "draft", "analyst": analyst}
-    return await here.ask(analyst, "explained", **words)
+    return await here.ask(analyst, "explained", words)
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch, plan: Callable[..., Any], *, serves: bool) -> None:
@@ -93,7 +93,7 @@ async def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_e
 ) -> None:
     query: list[int] = []
 
-    def plan(self: object, request: dict[str, Any]) -> dict[str, Any]:
+    def plan(self: object, request: dict[str, Any], file: bytes) -> dict[str, Any]:
         query.append(request["memory"])
         enough = request["memory"] >= int(request["inputs"]["study_toml"])
         return {"done": "planned"} if enough else {"memory": True}
