@@ -11,14 +11,18 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import ssl
 import statistics
 import sys
 import tempfile
 import time
 from argparse import ArgumentParser
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPSConnection
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,10 +31,14 @@ from typing import Any
 from benchmarks.light_sites import Held, Shared
 from benchmarks.many_sites import Asked, Coordinator, at_work, coordinating, federation, run_study, study_toml
 from eigenveil.protocol.query import RoundQuery
+from eigenveil_client.connection.channel import call
 from eigenveil_client.demo.federation import free_ports
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 SITES, LARGE_SITES, RECORDS, TIMES, LARGE_NICE = 3, 3, 200, 4, 19
 SMALL, WIDE = Asked(), Asked(columns=2_000, algorithm="gauss-cov")
+PLANNED = Asked(columns=500, algorithm="refined-cov")
 GOAL = 1.5
 
 
@@ -57,28 +65,86 @@ def percentile(values: Sequence[float], share: float = 0.99) -> float:
 # ------------------------------------------------------------ what is beside, in a process of its own
 
 
-Work = Callable[[Held, Sequence[str], int], Coroutine[Any, Any, None]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Large:
+    """All that the large work needs; `studies` are released studies of 2,000 columns."""
+
+    analyst: Held
+    sites: Sequence[str]
+    config: Path
+    console: int
+    studies: list[str]
+
+    async def study(self, number: int) -> None:
+        """Run one more such study."""
+        self.studies.append(
+            await run_study(self.analyst, study_toml(self.sites, WIDE, "large"), f"large-{number}")
+        )
+
+    async def plan(self, number: int) -> None:
+        """Plan a study, of which nothing is cached."""
+        toml = study_toml(self.sites, PLANNED, f"planned-{number}")
+        async with self.analyst.channel() as channel:
+            request = pb.ExplainStudyRequest(study_toml=toml)
+            await call(rpc.CoordinatorStub(channel).ExplainStudy, request, seconds=300, attempts=1)
+
+    async def page(self, number: int) -> None:
+        """See the page of a study, and download its release, ten times."""
+        for _ in range(10):
+            for path in ("", "/release.zip"):
+                await asyncio.to_thread(self._get, f"/studies/{self.studies[0]}{path}")
+
+    async def report(self, number: int) -> None:
+        """See the report of a study that nobody saw before."""
+        await asyncio.to_thread(self._get, f"/studies/{self.studies[number]}/report")
+
+    async def backup(self, number: int) -> None:
+        """Back up the coordinator."""
+        command = (sys.executable, "-m", "eigenveil_server.cli", "backup", "--config", str(self.config))
+        out = self.config.parent.parent / f"backup-{number}"
+        process = await asyncio.create_subprocess_exec(*command, "--out", str(out), stdout=DEVNULL)
+        if await process.wait():
+            raise RuntimeError("there is no backup")
+
+    def _get(self, path: str) -> None:
+        pair = self.config.parent / "analyst.pem"
+        pair.write_bytes(self.analyst.key + self.analyst.certificate)
+        tls = ssl.create_default_context(cadata=self.analyst.ca.decode())
+        tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        tls.load_cert_chain(pair)
+        with closing(HTTPSConnection("127.0.0.1", self.console, context=tls, timeout=120)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status != HTTPStatus.OK:
+                raise RuntimeError(f"{path}: {answer.status}")
 
 
-async def _study(analyst: Held, sites: Sequence[str], number: int) -> None:
-    await run_study(analyst, study_toml(sites, WIDE, "large"), f"large-{number}")
+Work = Callable[[Large, int], Coroutine[Any, Any, None]]
+WORKS: dict[str, Work] = {
+    "study": Large.study,
+    "plan": Large.plan,
+    "page": Large.page,
+    "report": Large.report,
+    "backup": Large.backup,
+}
 
 
-WORKS: dict[str, Work] = {"study": _study}
-
-
-def beside(ends: Connection, name: str, analyst: Held, sites: Sequence[Held]) -> None:
-    """Do the work each time that it is asked for, and say when it is done."""
+def beside(ends: Connection, name: str, times: int, large: Large, sites: Sequence[Held]) -> None:
+    """Do the work each time that it is requested, and notify when it is done."""
     os.nice(LARGE_NICE)  # elsewhere, these sites have processors of their own
-    asyncio.run(_beside(ends, WORKS[name], analyst, sites))
+    asyncio.run(_beside(ends, name, times, large, sites))
 
 
-async def _beside(ends: Connection, work: Work, analyst: Held, sites: Sequence[Held]) -> None:
-    loop = asyncio.get_running_loop()
+async def _beside(ends: Connection, name: str, times: int, large: Large, sites: Sequence[Held]) -> None:
+    loop, work = asyncio.get_running_loop(), WORKS[name]
+    before = {"page": 1, "backup": 1, "report": times + 1}.get(name, 0)
     async with at_work(sites, Shared(RECORDS, lambda _: None)):
+        for number in range(before):
+            await large.study(-1 - number)
         ends.send(None)
         while (number := await loop.run_in_executor(None, ends.recv)) is not None:
-            await work(analyst, [one.name for one in sites], number)
+            await work(large, number)
             ends.send(None)
 
 
@@ -153,14 +219,21 @@ async def measured(
 
 def run(name: str, times: int = TIMES) -> tuple[Rounds, float, float]:
     """Measure beside one large thing, done `times` times."""
-    places, context = (*free_ports(), *free_ports())[:3], multiprocessing.get_context("spawn")
+    first, (metrics, console) = free_ports(), free_ports()
+    ports = (*first, metrics)
+    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        made = federation(Path(folder), SITES + LARGE_SITES, places)
+        made = federation(Path(folder), SITES + LARGE_SITES, ports)
+        with made.toml.open("a") as file:
+            file.write(f'[console]\nlisten = "127.0.0.1:{console}"\n')
         few, others = made.sites[:SITES], made.sites[SITES:]
-        with coordinating(made, places) as coordinator:
+        with coordinating(made, ports) as coordinator:
             ends, theirs = context.Pipe()
-            process = context.Process(target=beside, args=(theirs, name, made.analyst, others), daemon=True)
+            names = [one.name for one in others]
+            large = Large(analyst=made.analyst, sites=names, config=made.toml, console=console, studies=[])
+            process = context.Process(target=beside, args=(theirs, name, times, large, others), daemon=True)
             process.start()
+            theirs.close()  # if it fails, nothing more comes
             small = Small(made.analyst, few, [])
             try:
                 return asyncio.run(measured(coordinator, small, ends, times))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from eigenveil.errors import Code, RequestError
@@ -235,7 +236,8 @@ def test_the_time_of_a_request_is_counted_from_its_own_beginning(monkeypatch: py
     """A process that has planned for others is not ended for what they took."""
     request = {"work": "again", "inputs": {}, "memory": LITTLE, "nice": 0}
     timer = mock.Mock()
-    wishes = iter([(request | {"seconds": 3.0}, b""), (request | {"seconds": 5.0}, b""), None])
+    nothing = np.empty(0, dtype=np.uint8)
+    wishes = iter([(request | {"seconds": 3.0}, nothing), (request | {"seconds": 5.0}, nothing), None])
     monkeypatch.setattr(planner, "read", lambda stream: next(wishes))
     monkeypatch.setattr(planner, "write", mock.Mock())
     monkeypatch.setattr(signal, "signal", mock.Mock())
@@ -254,11 +256,11 @@ async def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_o
     taken = list[str]()
     plain = pool.Worker.ask
 
-    def request_of(self: pool.Worker, request: dict[str, Any]) -> dict[str, Any] | None:
+    def request_of(self: pool.Worker, request: dict[str, Any], file: bytes) -> dict[str, Any] | None:
         taken.append(self.lane)
         if len(taken) == 1:
             self.end()
-        return plain(self, request)
+        return plain(self, request, file)
 
     monkeypatch.setattr(pool.Worker, "ask", request_of)
 
