@@ -10,6 +10,7 @@ LEDGER_STORE = "tests/common/storage/test_ledgers.py"
 COPYING = f"{FAILING}::test_an_error_of_the_checkpoint_is_one_of_the_commit"
 ENDS = "tests/torture/crashes/test_kills.py::test_a_failing_disk_ends_the_process"
 PIECES = "server/eigenveil_server/storage/release_pieces.py"
+LONG = "server/eigenveil_server/storage/pieces.py"
 PIECED = "tests/server/storage/test_release_pieces.py"
 CUT = f"{PIECED}::test_a_crash_between_two_pieces_changes_nothing"
 
@@ -23,8 +24,8 @@ OF_CRASHES: tuple[Mutant, ...] = (
     of("P6", "server/eigenveil_server/process.py", "problem.exit_code", "0", ENDS),
     of("R12", PIECES, " AND piece >= ?", " AND piece < 0 AND piece >= ?", CUT),
     of("R12", PIECES, "DO UPDATE SET data = excluded.data", "DO NOTHING", CUT),
-    of("R12", PIECES, "        return {}\n", "        first = 0\n", CUT),
-    of("R12", PIECES, "[max(0, start - at) : start + most - at]", "[max(0, start - at) :]",
+    of("R12", LONG, "            return []\n", "            return [(FIRST, 0)]\n", CUT),
+    of("R12", LONG, "[max(0, start - at) : start + most - at]", "[max(0, start - at) :]",
        f"{PIECED}::test_any_part_of_a_release_is_read_as_it_was_stored"),
     of("R32", "reporting/release_file.py", "return at == len(data)", "return True",
        "tests/core/reporting/test_release_file.py"),

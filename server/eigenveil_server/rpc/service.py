@@ -48,7 +48,6 @@ from eigenveil_server.rpc.responses import (
     no_release_error,
 )
 from eigenveil_server.rpc.sites import SiteDirectory, SiteSessions
-from eigenveil_server.storage.sealed import SealedRelease
 from eigenveil_server.storage.states import parse_decline
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.contributions import Contributions, check_invited
@@ -60,14 +59,20 @@ RELEASE_PART_BYTES = 3 * 2**20
 LARGEST_ROW = 2**63 - 1
 
 
-def release_part(sealed: SealedRelease, query_bytes: bytes, start: int) -> pb.GetRoundResponse:
-    """Return what fits a message of a release, from byte `start` of its values, and first its query. [R21]"""
+ReadPart = Callable[[int, int], tuple[pb.SealedRound, int] | None]
+
+
+def release_part(query_bytes: bytes, start: int, read: ReadPart) -> pb.GetRoundResponse | None:
+    """Return what fits a message of a release, from byte `start` of its values, and first its query; None if
+    there is no release. [R21]"""
     query_part = b"" if start else query_bytes
-    free_bytes = min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part))
-    message = sealed.message(slice(start, start + free_bytes))
+    found = read(start, min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part)))
+    if found is None:
+        return None
+    message, size = found
     if query_part:
         message.query.ParseFromString(query_part)
-    return pb.GetRoundResponse(release=message, total_bytes=sealed.release.values.nbytes)
+    return pb.GetRoundResponse(release=message, total_bytes=size)
 
 
 def attempt_from(digest: bytes) -> str:
@@ -365,12 +370,13 @@ class Service(CoordinatorServicer):
         return await self._runtime.compute.run(self._part, digest, request.round, request.offset)
 
     def _part(self, digest: str, round: int, start: int) -> pb.GetRoundResponse:
-        """Return a part of a round's release. Runs off the event loop and copies only this part."""
+        """Return a part of a round's release, off the event loop."""
         studies = self._repository.studies
-        sealed = studies.sealed(digest, round)
-        if sealed is None:
+        query_bytes = studies.query_bytes(digest, round)
+        found = release_part(query_bytes, start, partial(studies.sealed_part, digest, round))
+        if found is None:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {round_label(round)}")
-        return release_part(sealed, studies.query_bytes(digest, round), start)
+        return found
 
     async def _readable(self, digest: str) -> StoredStudy:
         """Return a study whose release the caller may read: any analyst, or an invited site."""

@@ -16,13 +16,15 @@ from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_dict
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.storage.release_pieces import read_part, read_release
+from eigenveil_server.storage.release_pieces import RELEASE
 from eigenveil_server.storage.sealed import (
+    OUTLINE,
     SealedRelease,
     check_plan,
     check_query,
     check_release,
     parse_attempt,
+    part_of,
     sealed_of,
 )
 from eigenveil_server.storage.states import ConsentState, StudyState, consents
@@ -103,6 +105,7 @@ class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
         self._checked: set[str] = set()  # studies whose releases were checked
+        self._checked_rounds: set[tuple[str, int]] = set()
         self._read = lru_cache(maxsize=PLANS)(plan_from_json)
 
     def plan(self, plan_json: bytes) -> Plan:
@@ -152,7 +155,7 @@ class Studies:
     def release(self, digest: str) -> memoryview | None:
         """Return the signed release, once there is one. Raises InternalError: code `storage`: it was
         changed."""
-        data = read_release(self._reader, digest)
+        data = RELEASE.read(self._reader, (digest,))
         if data is not None and digest not in self._checked:
             check_release(digest, data)
             self._checked.add(digest)
@@ -163,17 +166,35 @@ class Studies:
         at the first part that is read."""
         if digest not in self._checked:
             self.release(digest)
-        return read_part(self._reader, digest, start, most)
+        return RELEASE.read_part(self._reader, (digest,), start, most)
 
     def sealed_rounds(self, digest: str) -> list[SealedRelease]:
         """Return the sealed releases of a study, in order. Raises InternalError: code `storage`: a stored
         release is not what was sealed."""
-        rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
+        rows = self._reader.rows(f"SELECT {OUTLINE} FROM releases WHERE study = ? ORDER BY round", (digest,))
         return [sealed_of(self._reader, row) for row in rows]
 
     def sealed(self, digest: str, round: int) -> SealedRelease | None:
-        rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
-        return sealed_of(self._reader, rows[0]) if rows else None
+        row = self._outline(digest, round)
+        return None if row is None else sealed_of(self._reader, row)
+
+    def sealed_part(
+        self, digest: str, round: int, start: int, most: int
+    ) -> tuple[pb.SealedRound, int] | None:
+        """Return a sealed release with up to `most` bytes of its values from byte `start` on, and the bytes
+        of all; None before it is sealed. Raises as `sealed_rounds`, at the first part that is read."""
+        row = self._outline(digest, round)
+        if row is None:
+            return None
+        if (digest, round) not in self._checked_rounds:
+            sealed_of(self._reader, row)
+            self._checked_rounds.add((digest, round))
+        return part_of(self._reader, row, start, most)
+
+    def _outline(self, digest: str, round: int) -> Row | None:
+        selected = f"SELECT {OUTLINE} FROM releases WHERE (study, round) = (?, ?)"
+        rows = self._reader.rows(selected, (digest, round))
+        return rows[0] if rows else None
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
         """Return the release of a round with its query; None before it is out. Raises InternalError: code

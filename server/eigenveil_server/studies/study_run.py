@@ -31,7 +31,8 @@ from eigenveil_server.rounds.round import Round
 from eigenveil_server.rounds.sealing import PreparedNoise, RoundJournal
 from eigenveil_server.rounds.study_session import StudySession
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.release_pieces import NO_PIECES, StoredPieces, pieces, store_piece
+from eigenveil_server.storage.pieces import split
+from eigenveil_server.storage.release_pieces import NO_PIECES, StoredPieces, store_piece
 from eigenveil_server.storage.states import SiteConsent, StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import ConsentPhase
@@ -250,7 +251,7 @@ class StudyRun:
     async def _store_pieces(self, parts: list[Data]) -> StoredPieces:
         """Store all pieces of the release but the first, each in a transaction of its own: other studies'
         rounds come in between. They follow from sealed releases, and nothing reads them yet."""
-        first, *others = pieces(parts)
+        first, *others = split(parts)
         for number, piece in enumerate(others, start=1):
             write = partial(store_piece, study=self.digest, number=number, data=piece)
             await self._repository.writer.write(write)

@@ -22,9 +22,9 @@ from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.storage import release_pieces, sealed
+from eigenveil_server.storage import pieces
 from eigenveil_server.storage.database import lock_folder, open_store
-from eigenveil_server.storage.release_pieces import PIECE_BYTES
+from eigenveil_server.storage.pieces import PIECE_BYTES
 from eigenveil_server.storage.repository import check_start, check_whole
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from tests.client.site.support import Stage, a_plan, a_stage, work
@@ -154,8 +154,7 @@ CHANGES = {
 async def test_tampered_rows_are_refused_on_reading_and_at_start(
     tmp_path: Path, monkeypatch: Patch, change: str, reads: str
 ) -> None:
-    monkeypatch.setattr(sealed, "PIECE_BYTES", 12)
-    monkeypatch.setattr(release_pieces, "PIECE_BYTES", 1024)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 12)
     config = made(tmp_path / "c")
     await a_study(config)
     with closing(open_store(config.files.database)) as store:

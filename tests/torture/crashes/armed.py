@@ -31,7 +31,7 @@ from eigenveil_common.files import arm
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc import service
-from eigenveil_server.storage import release_pieces
+from eigenveil_server.storage import pieces
 from eigenveil_server.studies import contributions, uploads
 from tests.torture.masked.known import KnownShare
 
@@ -120,7 +120,7 @@ def hasten() -> None:
     told exactly."""
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
-        (release_pieces, "PIECE_BYTES", PIECE),
+        (pieces, "PIECE_BYTES", PIECE),
         (channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
         (contributions, "GATHER_SECONDS", 0.0), (session_start, "datetime", Early),
         (session_start, "MAX_SLEEP", 1.0), (session_start, "RETRY_SECONDS", 1.0),

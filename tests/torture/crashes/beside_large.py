@@ -17,7 +17,7 @@ from unittest import mock
 
 from eigenveil_client.connection import channel
 from eigenveil_server.rpc import service
-from eigenveil_server.storage import release_pieces
+from eigenveil_server.storage import pieces
 from eigenveil_server.studies import uploads
 from tests.server.rig import study_toml
 from tests.torture.crashes.armed import SHORT_PAUSE, Kill
@@ -40,7 +40,7 @@ def split_only_what_is_large() -> None:
         (service, "INLINE_BYTES"),
         (service, "CHUNK_BYTES"),
         (uploads, "CHUNK_BYTES"),
-        (release_pieces, "PIECE_BYTES"),
+        (pieces, "PIECE_BYTES"),
     ):
         mock.patch.object(where, name, PART_BYTES).start()
 
