@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -113,30 +112,25 @@ SURROGATES = re.compile("[\ud800-\udfff]")  # halves of a character, which no en
 LEAST_PLAIN, MOST_PLAIN = 1e-4, 1e16  # between them Python and RFC 8785 write a fraction alike
 
 
-class _Unusual(Exception):
-    """A value whose canonical form the standard encoder does not write."""
+class _Text(str):
+    """Canonical text of a value that the standard encoder does not write so."""
+
+    __slots__ = ()
 
 
 def canonical(value: Any) -> bytes:
     """Return canonical JSON (RFC 8785) of plain values. The standard encoder, which is compiled, writes the
     same bytes of all but unusual values, so the reference encoder writes only those."""
-    return _canonical_text(value).encode()
+    return _text(_usual(value)).encode()
 
 
-def _canonical_text(value: Any) -> str:
-    with suppress(_Unusual):
-        return _COMPACT.encode(_usual(value))
-    if _has_usual_keys(value):
-        pairs = (f"{_COMPACT.encode(key)}:{_canonical_text(value[key])}" for key in sorted(value))
-        return f"{{{','.join(pairs)}}}"
-    if type(value) in (list, tuple):
-        return f"[{','.join(map(_canonical_text, value))}]"
-    return rfc8785.dumps(value).decode()
+def _text(usual: Any) -> str:
+    return usual if type(usual) is _Text else _COMPACT.encode(usual)
 
 
 def _usual(value: Any) -> Any:
-    """Return a value with whole floats as integers. Raises _Unusual: a number, text or key that the standard
-    encoder writes in another way, or no plain value."""
+    """Return a value with whole floats as integers, of which the standard encoder writes the canonical form;
+    or that form, if it would write another. Each value is visited once, whatever is inside of it."""
     kind = type(value)
     if kind is str:
         if value.isascii() or not SURROGATES.search(value):
@@ -147,17 +141,21 @@ def _usual(value: Any) -> Any:
         if value.is_integer() and -EXACT < value < EXACT:
             return int(value)
     elif kind in (list, tuple):
-        return [_usual(one) for one in value]
+        found = [_usual(one) for one in value]
+        return _Text(f"[{','.join(map(_text, found))}]") if _Text in map(type, found) else found
     elif kind is dict:
-        if _has_usual_keys(value):
-            return {key: _usual(one) for key, one in value.items()}
+        if all(type(key) is str and key.isascii() for key in value):
+            return _usual_object({key: _usual(one) for key, one in value.items()})
     elif value is None or kind is bool or (kind is int and -EXACT < value < EXACT):
         return value
-    raise _Unusual
+    return _Text(rfc8785.dumps(value).decode())
 
 
-def _has_usual_keys(value: Any) -> bool:
-    return type(value) is dict and all(type(key) is str and key.isascii() for key in value)
+def _usual_object(found: dict[str, Any]) -> Any:
+    if _Text not in map(type, found.values()):
+        return found
+    pairs = (f"{_COMPACT.encode(key)}:{_text(found[key])}" for key in sorted(found))
+    return _Text(f"{{{','.join(pairs)}}}")
 
 
 def parse_json(text: bytes | str) -> Any:
