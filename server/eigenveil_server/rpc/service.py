@@ -59,17 +59,13 @@ RELEASE_PART_BYTES = 3 * 2**20
 LARGEST_ROW = 2**63 - 1
 
 
-ReadPart = Callable[[int, int], tuple[pb.SealedRound, int] | None]
+ReadPart = Callable[[int, int], tuple[pb.SealedRound, int]]
 
 
-def release_part(query_bytes: bytes, start: int, read: ReadPart) -> pb.GetRoundResponse | None:
-    """Return what fits a message of a release, from byte `start` of its values, and first its query; None if
-    there is no release. [R21]"""
+def release_part(query_bytes: bytes, start: int, read: ReadPart) -> pb.GetRoundResponse:
+    """Return what fits a message of a release, from byte `start` of its values, and first its query. [R21]"""
     query_part = b"" if start else query_bytes
-    found = read(start, min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part)))
-    if found is None:
-        return None
-    message, size = found
+    message, size = read(start, min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part)))
     if query_part:
         message.query.ParseFromString(query_part)
     return pb.GetRoundResponse(release=message, total_bytes=size)
@@ -372,11 +368,10 @@ class Service(CoordinatorServicer):
     def _part(self, digest: str, round: int, start: int) -> pb.GetRoundResponse:
         """Return a part of a round's release, off the event loop."""
         studies = self._repository.studies
-        query_bytes = studies.query_bytes(digest, round)
-        found = release_part(query_bytes, start, partial(studies.sealed_part, digest, round))
-        if found is None:
+        if not studies.is_sealed(digest, round):
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {round_label(round)}")
-        return found
+        query_bytes = studies.query_bytes(digest, round)
+        return release_part(query_bytes, start, partial(studies.sealed_part, digest, round))
 
     async def _readable(self, digest: str) -> StoredStudy:
         """Return a study whose release the caller may read: any analyst, or an invited site."""

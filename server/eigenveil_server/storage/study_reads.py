@@ -175,26 +175,25 @@ class Studies:
         return [sealed_of(self._reader, row) for row in rows]
 
     def sealed(self, digest: str, round: int) -> SealedRelease | None:
-        row = self._outline(digest, round)
-        return None if row is None else sealed_of(self._reader, row)
+        found = self._outlines(digest, round)
+        return sealed_of(self._reader, found[0]) if found else None
 
-    def sealed_part(
-        self, digest: str, round: int, start: int, most: int
-    ) -> tuple[pb.SealedRound, int] | None:
-        """Return a sealed release with up to `most` bytes of its values from byte `start` on, and the bytes
-        of all; None before it is sealed. Raises as `sealed_rounds`, at the first part that is read."""
-        row = self._outline(digest, round)
-        if row is None:
-            return None
+    def is_sealed(self, digest: str, round: int) -> bool:
+        return bool(self._outlines(digest, round))
+
+    def sealed_part(self, digest: str, round: int, start: int, most: int) -> tuple[pb.SealedRound, int]:
+        """Return the release of a sealed round with up to `most` bytes of its values from byte `start` on,
+        and the bytes of all. Raises as `sealed_rounds`, at the first part that is read."""
+        (row,) = self._outlines(digest, round)
         if (digest, round) not in self._checked_rounds:
             sealed_of(self._reader, row)
             self._checked_rounds.add((digest, round))
         return part_of(self._reader, row, start, most)
 
-    def _outline(self, digest: str, round: int) -> Row | None:
+    def _outlines(self, digest: str, round: int) -> Sequence[Row]:
+        """Return the row of a sealed round without its values; none before it is sealed."""
         selected = f"SELECT {OUTLINE} FROM releases WHERE (study, round) = (?, ?)"
-        rows = self._reader.rows(selected, (digest, round))
-        return rows[0] if rows else None
+        return self._reader.rows(selected, (digest, round))
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
         """Return the release of a round with its query; None before it is out. Raises InternalError: code
