@@ -139,10 +139,10 @@ READS: dict[str, Callable[[Studies, StoredStudy], object]] = {
 }
 CHANGES = {
     "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)": "plan",
-    "UPDATE studies SET release = CAST(replace(release, '1', '2') AS BLOB)": "document",
+    "UPDATE studies SET release = zeroblob(LENGTH(release))": "document",
     "UPDATE release_pieces SET piece = -piece": "document",
     "DELETE FROM release_pieces WHERE piece = 2": "document",
-    "INSERT INTO release_pieces SELECT study, 99, x'00' FROM release_pieces WHERE piece = 1": "document",
+    "INSERT INTO release_pieces SELECT study, 9999, x'00' FROM release_pieces WHERE piece = 1": "document",
     "UPDATE rounds SET query = CAST(query || x'00' AS BLOB)": "round",
     "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET sigma = sigma + 1": "round rounds",
     "DROP TRIGGER a_continued_release_never_changes; UPDATE releases_continued SET piece = -piece": "rounds",
