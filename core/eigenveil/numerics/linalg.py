@@ -70,7 +70,6 @@ def upper_triangle_rows(d: int) -> Iterator[slice]:
 
 
 PANEL = 128  # rows of a matrix factored together
-STRIP = 16  # of them, substituted together
 UNIT = 2.0**-53  # largest relative error of one float64 operation
 
 
@@ -115,23 +114,13 @@ def _factor(
     parts = np.split(panel, range(rows, panel.shape[1], PANEL), axis=1)
     for part, known in zip(parts, (first_block, *blocks), strict=True):
         part -= np.matmul(first_block.T, known[:first], out=scratch[:rows, : part.shape[1]])
-    factor = np.asarray(np.linalg.cholesky(parts[0], upper=True), dtype=np.float64)
-    if blocks:
-        _substitute(factor, panel[:, rows:])
+    factor = np.linalg.cholesky(parts[0], upper=True)
+    right = panel[:, rows:]
+    for i in range(rows if blocks else 0):
+        right[i] -= factor[:i, i] @ right[:i]
+        right[i] /= factor[i, i]
     for part, known in zip(parts[1:], blocks, strict=True):
         known[first : first + rows] = part
-
-
-def _substitute(factor: FloatArray, right: FloatArray) -> None:
-    """Replace `right` by the solution of factor^T x = right. Rows are subtracted from STRIP others at a time,
-    as a matrix product: one by one they take longer than all other work on a panel."""
-    for first in range(0, len(factor), STRIP):
-        strip = slice(first, first + STRIP)
-        inner, rows = factor[strip, strip], right[strip]
-        rows -= factor[:first, strip].T @ right[:first]
-        for i in range(len(rows)):
-            rows[i] -= inner[:i, i] @ rows[:i]
-            rows[i] /= inner[i, i]
 
 
 def eigenpairs(matrix: FloatArray, k: int | None = None) -> tuple[FloatArray, FloatArray]:

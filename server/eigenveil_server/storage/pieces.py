@@ -40,8 +40,8 @@ def _joined(pending: list[Data]) -> Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a long value of each key is stored: the column and table of its first piece, those of the others,
-    which are numbered, and the condition that selects both."""
+    """Storage of long values by key: column and table of the first piece and its condition, and those of the
+    others, which are numbered."""
 
     column: str
     table: str
