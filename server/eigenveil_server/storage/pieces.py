@@ -52,13 +52,18 @@ class Place:
 
     def read(self, reader: Database, key: Key) -> memoryview | None:
         """Return the whole value, read-only and in memory once; None where there is no first piece."""
-        lengths = self._lengths(reader, key)
-        if not lengths:
+        rows = reader.rows(f"SELECT {self.column} FROM {self.table} WHERE {self.where}", key)
+        if not rows or rows[0][0] is None:
             return None
+        first = bytes(rows[0][0])
+        if len(first) < PIECE_BYTES:  # no other follows
+            return memoryview(first)
+        lengths = self._lengths(reader, key)
         data = np.empty(sum(length for _, length in lengths), dtype=np.uint8)
         at = 0
         for number, length in lengths:
-            data[at : at + length] = np.frombuffer(self._piece(reader, key, number), dtype=np.uint8)
+            piece = first if number is FIRST else self._piece(reader, key, number)
+            data[at : at + length] = np.frombuffer(piece, dtype=np.uint8)
             at += length
         data.setflags(write=False)
         return data.data
