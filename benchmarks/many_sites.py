@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -164,8 +165,9 @@ class Coordinator:
         self._metrics = f"http://127.0.0.1:{federation.metrics}/metrics"
 
     def cpu(self) -> float:
-        """CPU seconds so far."""
-        return cpu_seconds(self._process.pid)
+        """CPU seconds so far, with those of subprocesses that have ended."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return cpu_seconds(self._process.pid) + sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
 
     def peak(self) -> float:
         """Largest resident memory so far, in MiB."""

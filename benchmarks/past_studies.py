@@ -52,6 +52,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys, load_keys
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import existing_store
+from eigenveil_server.storage.release_pieces import StoredPieces
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.storage.submissions import SubmissionQuota, summary_of
@@ -122,7 +123,9 @@ class Writer:
         release = signed_release(
             document, result, sign=self.keys.release.sign, public_key=self.keys.release_public
         )
-        study_writes.end_study(self.change, stored.digest, StudyState.RELEASED, AT, release=release)
+        study_writes.end_study(
+            self.change, stored.digest, StudyState.RELEASED, AT, release=StoredPieces(first=release, count=1)
+        )
         self.ledger.settle(stored.digest)
 
     def _round(self, round_query: RoundQuery, after: str) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import NoReturn, ParamSpec, TypeVar
 
 from eigenveil.errors import InternalError
+from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil_common import log
 
 Clock = Callable[[], int]
@@ -46,12 +49,19 @@ T = TypeVar("T")
 
 ARITHMETIC_THREADS = 4
 NOISE_THREADS = 2
+SWITCH_SECONDS = 0.0005  # that a thread runs Python while another waits to
 
 
 class Compute:
-    """Thread pools for work off the event loop. `draws` is the pool that draws noise in advance."""
+    """Thread pools for work off the event loop. `draws` is the pool that draws noise in advance. Until it is
+    closed, linear algebra runs on the calling thread alone: on all cores it would delay the event loop, as
+    would a thread that runs Python for all of the interpreter's usual 5 ms, each time that the loop waits."""
 
     def __init__(self) -> None:
+        self._limits = ExitStack()
+        self._limits.enter_context(single_blas_thread())
+        self._limits.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._arithmetic = ThreadPoolExecutor(ARITHMETIC_THREADS, thread_name_prefix="arithmetic")
         self._alone = ThreadPoolExecutor(1, thread_name_prefix="alone")
         self.draws = ThreadPoolExecutor(NOISE_THREADS, thread_name_prefix="noise")
@@ -69,3 +79,4 @@ class Compute:
         self._alone.shutdown()
         self._arithmetic.shutdown()
         self.draws.shutdown(cancel_futures=True)
+        self._limits.close()

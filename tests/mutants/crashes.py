@@ -9,6 +9,10 @@ FAILING = "tests/common/storage/test_failing_disk.py"
 LEDGER_STORE = "tests/common/storage/test_ledgers.py"
 COPYING = f"{FAILING}::test_an_error_of_the_checkpoint_is_one_of_the_commit"
 ENDS = "tests/torture/crashes/test_kills.py::test_a_failing_disk_ends_the_process"
+PIECES = "server/eigenveil_server/storage/release_pieces.py"
+LONG = "server/eigenveil_server/storage/pieces.py"
+PIECED = "tests/server/storage/test_release_pieces.py"
+CUT = f"{PIECED}::test_a_crash_between_two_pieces_changes_nothing"
 
 OF_CRASHES: tuple[Mutant, ...] = (
     of("P6", "common/eigenveil_common/storage/database.py", "            self._in_doubt = problem\n", "",
@@ -18,6 +22,13 @@ OF_CRASHES: tuple[Mutant, ...] = (
     of("P6", SQLITE, "FULL = 2\n", "FULL = 1\n", f"{LEDGER_STORE}::test_the_database_syncs_each_commit"),
     of("P6", "server/eigenveil_server/process.py", "os._exit(problem.exit_code)", "raise problem", ENDS),
     of("P6", "server/eigenveil_server/process.py", "problem.exit_code", "0", ENDS),
+    of("R12", PIECES, " AND piece >= ?", " AND piece < 0 AND piece >= ?", CUT),
+    of("R12", PIECES, "DO UPDATE SET data = excluded.data", "DO NOTHING", CUT),
+    of("R12", LONG, "            return []\n", "            return [(FIRST, 0)]\n", CUT),
+    of("R12", LONG, "[max(0, start - at) : start + most - at]", "[max(0, start - at) :]",
+       f"{PIECED}::test_any_part_of_a_release_is_read_as_it_was_stored"),
+    of("R32", "reporting/release_file.py", "return at == len(data)", "return True",
+       "tests/core/reporting/test_release_file.py"),
     of("P27", "common/eigenveil_common/storage/ledger_store.py",
        '(not rows or rows.pop(0)["digest"] != self.ledger.head)', "not rows.pop(0)",
        f"{LEDGER_STORE}::test_a_ledger_put_back_under_a_running_process_stops_it"),

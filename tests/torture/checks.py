@@ -32,6 +32,7 @@ CHECKS = {
     "kills": Check("crashes", 1, "kill -9 at failpoints"), "power": Check("crashes", 2, "power cuts"),
     "disk_errors": Check("crashes", 2, "disk errors"),
     "upgrades": Check("crashes", 2, "power cuts of upgrades"),
+    "beside_large": Check("crashes", 1, "beside a large study"),
     "checkpoints": Check("crashes", 2, "restored coordinator"),
     "charges": Check("crashes", 3, "two processes, one budget"),
     "certificates": Check("peers", 4, "bad certificates"),

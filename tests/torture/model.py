@@ -57,25 +57,25 @@ def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
     doubled: list[str] = []
     before, answered = {}, {}
     for name, path in sites.items():
-        with _opened(path) as books:
+        with opened(path) as books:
             before[name], answered[name] = _charged(books, name, doubled), _tried(books, "plan")
-    with _opened(coordinator) as books:
+    with opened(coordinator) as books:
         sealed = books.execute("SELECT study, round, query, micro_rho, present, digest FROM releases")
         releases = {(row[0], row[1]): _sealed(*row[2:]) for row in sealed}
         charged, fixed = _charged(books, "the coordinator", doubled), _tried(books, "study")
         last = books.execute("SELECT study, round, signed_json FROM attempts ORDER BY number")
         members = {(row[0], row[1]): tuple(sorted(json.loads(row[2])["members"])) for row in last}
-        studies: list[Any] = books.execute("SELECT digest, state, release FROM studies").fetchall()
+        studies: list[Any] = books.execute("SELECT digest, state FROM studies").fetchall()
+        bundles = _bundles(books)
     return Snapshot(
-        charged=charged, sealed=releases, states={digest: state for digest, state, _ in studies},
-        bundles={digest: release for digest, _, release in studies if release is not None}, before=before,
+        charged=charged, sealed=releases, states=dict(studies), bundles=bundles, before=before,
         paid={name: _charges(path, name, doubled) for name, path in sites.items()}, doubled=tuple(doubled),
         fixed=fixed, members=members, answered=answered,
     )  # fmt: skip
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[apsw.Connection]:
+def opened(path: Path) -> Iterator[apsw.Connection]:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(10_000)
     with closing(connection):
@@ -83,12 +83,25 @@ def _opened(path: Path) -> Iterator[apsw.Connection]:
         yield connection
 
 
+def _bundles(books: apsw.Connection) -> dict[str, bytes]:
+    """The file of each release."""
+    pieces: dict[str, list[bytes]] = {}
+    begun = "SELECT digest, release FROM studies WHERE release IS NOT NULL"
+    more = "SELECT study, data FROM release_pieces ORDER BY study, piece"
+    for study, first in books.execute(begun):
+        pieces[study] = [first]
+    for study, piece in books.execute(more):
+        if study in pieces:  # else it is not published yet
+            pieces[study].append(piece)
+    return {study: b"".join(found) for study, found in pieces.items()}
+
+
 def _sealed(query: str, micro_rho: int, present: str, digest: str) -> SealedRelease:
     return SealedRelease(query=query, micro_rho=micro_rho, present=tuple(json.loads(present)), digest=digest)
 
 
 def _charges(path: Path, owner: str, doubled: list[str]) -> dict[Place, Charge]:
-    with _opened(path) as books:
+    with opened(path) as books:
         return _charged(books, owner, doubled)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from eigenveil.errors import Code, PeerError, round_label
-from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes, to_memoryview
+from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes
 from eigenveil.protocol.authorities import SignedAuthorityList
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
@@ -23,7 +23,6 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SPECS = (GradientSpec, CrossSpec, Batch, Subsamples, Cells, Pool)
 INNER: dict[str, type[Any]] = {one.__name__: one for one in SPECS}
-ALL = slice(None)
 _SENT_FIELDS: dict[Any, tuple[tuple[str, bool], ...]] = {}
 
 
@@ -105,12 +104,11 @@ def _content(message: Message, name: str, required: bool) -> Any:
     return _value(INNER[type(content).__name__], content)
 
 
-def round_to_proto(release: Release, statement: SignedRound, part: slice = ALL) -> pb.SealedRound:
-    """Return the message of a release and its signed statement [R21], with the bytes `part` of the values. No
-    other bytes are copied."""
+def round_to_proto(release: Release, statement: SignedRound) -> pb.SealedRound:
+    """Return the message of a release and its signed statement [R21]."""
     return pb.SealedRound(
         signed_round=pb.SignedRound(signed_json=statement.signed_json, signature=statement.signature),
-        values=bytes(to_memoryview(release.values)[part]),
+        values=to_bytes(release.values),
         sigma=release.sigma,
         micro_rho=release.micro_rho,
         atto_delta=release.atto_delta,

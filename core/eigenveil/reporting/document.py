@@ -19,10 +19,11 @@ from eigenveil.reporting.explain import guarantee
 from eigenveil.reporting.release_file import (
     DOCUMENT,
     SIGNATURE,
-    array_file,
+    Data,
+    archive_parts,
+    array_parts,
     describe_array,
     read_array,
-    write_archive,
 )
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.trust import trust_text
@@ -170,25 +171,32 @@ def release_row(release: Release) -> dict[str, Any]:
     }
 
 
-def signed_release(
+def signed_parts(
     document: Mapping[str, Any], result: Result, *, sign: Callable[[bytes], bytes], public_key: bytes
-) -> bytes:
-    """Return the file of a release: its document, the Ed25519 signature and the raw key of the signer, and
-    its arrays."""
+) -> list[Data]:
+    """Return the file of a release, in parts: its document, the Ed25519 signature and the raw key of the
+    signer, and its arrays, which are not copied."""
     data = canonical(document)
     signature = sign(RELEASE_SIGNATURE_CONTEXT + data)
     signed = canonical({"public_key": public_key.hex(), "signature": signature.hex()})
-    return write_archive({DOCUMENT: data, SIGNATURE: signed} | _array_files(result))
+    return archive_parts({DOCUMENT: (data,), SIGNATURE: (signed,), **_array_members(result)})
+
+
+def signed_release(
+    document: Mapping[str, Any], result: Result, *, sign: Callable[[bytes], bytes], public_key: bytes
+) -> bytes:
+    """Return the same file whole."""
+    return b"".join(signed_parts(document, result, sign=sign, public_key=public_key))
 
 
 def unsigned_release(document: Mapping[str, Any], result: Result) -> bytes:
     """Return the file of a simulation's release, which nobody signed."""
-    return write_archive({DOCUMENT: canonical(document)} | _array_files(result))
+    return b"".join(archive_parts({DOCUMENT: (canonical(document),), **_array_members(result)}))
 
 
-def _array_files(result: Result) -> dict[str, bytes]:
+def _array_members(result: Result) -> dict[str, tuple[Data, ...]]:
     arrays = result.published().arrays
-    return {_path(name): array_file(arrays[name]) for name in sorted(arrays)}
+    return {_path(name): array_parts(arrays[name]) for name in sorted(arrays)}
 
 
 class HasRelease(Protocol):
@@ -209,7 +217,7 @@ class ReleaseContent:
     result: Result
 
 
-def read_content(members: Mapping[str, bytes]) -> ReleaseContent:
+def read_content(members: Mapping[str, Data]) -> ReleaseContent:
     """Return the content of a release's file, without a check of its signature.
 
     1. The document is canonical JSON of this format, and requires nothing that this version does not know.
@@ -218,7 +226,7 @@ def read_content(members: Mapping[str, bytes]) -> ReleaseContent:
 
     Raises PeerError: code `version`, of another format, or it requires what is unknown here; ValueError,
     KeyError, TypeError, AttributeError: not a release."""
-    document = parse_json(members[DOCUMENT])
+    document = parse_json(bytes(members[DOCUMENT]))
     check_format(document, FORMAT, "this release")
     if canonical(document) != members[DOCUMENT]:
         raise ValueError("the document is not in canonical form")

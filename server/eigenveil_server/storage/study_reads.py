@@ -16,12 +16,15 @@ from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_dict
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.release_pieces import RELEASE
 from eigenveil_server.storage.sealed import (
+    OUTLINE,
     SealedRelease,
     check_plan,
     check_query,
     check_release,
     parse_attempt,
+    part_of,
     sealed_of,
 )
 from eigenveil_server.storage.states import ConsentState, StudyState, consents
@@ -102,6 +105,7 @@ class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
         self._checked: set[str] = set()  # studies whose releases were checked
+        self._checked_rounds: set[tuple[str, int]] = set()
         self._read = lru_cache(maxsize=PLANS)(plan_from_json)
 
     def plan(self, plan_json: bytes) -> Plan:
@@ -148,25 +152,48 @@ class Studies:
         rows = self._reader.rows(f"SELECT {', '.join(COLUMNS)} FROM studies WHERE {where}", parameters)
         return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
 
-    def release(self, digest: str) -> bytes | None:
+    def release(self, digest: str) -> memoryview | None:
         """Return the signed release, once there is one. Raises InternalError: code `storage`: it was
         changed."""
-        rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))
-        data: bytes | None = rows[0]["release"]
+        data = RELEASE.read(self._reader, (digest,))
         if data is not None and digest not in self._checked:
-            check_release(digest, data)  # once: it is sent in parts
+            check_release(digest, data)
             self._checked.add(digest)
         return data
+
+    def release_part(self, digest: str, start: int, most: int) -> tuple[bytes, int] | None:
+        """Return up to `most` bytes of the release from byte `start` on, and its size. Raises as `release`,
+        at the first part that is read."""
+        if digest not in self._checked:
+            self.release(digest)
+        return RELEASE.read_part(self._reader, (digest,), start, most)
 
     def sealed_rounds(self, digest: str) -> list[SealedRelease]:
         """Return the sealed releases of a study, in order. Raises InternalError: code `storage`: a stored
         release is not what was sealed."""
-        rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
+        rows = self._reader.rows(f"SELECT {OUTLINE} FROM releases WHERE study = ? ORDER BY round", (digest,))
         return [sealed_of(self._reader, row) for row in rows]
 
     def sealed(self, digest: str, round: int) -> SealedRelease | None:
-        rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
-        return sealed_of(self._reader, rows[0]) if rows else None
+        found = self._outlines(digest, round)
+        return sealed_of(self._reader, found[0]) if found else None
+
+    def is_sealed(self, digest: str, round: int) -> bool:
+        return bool(self._outlines(digest, round))
+
+    def sealed_part(self, digest: str, round: int, start: int, most: int) -> tuple[pb.SealedRound, int]:
+        """Return the release of a sealed round with up to `most` bytes of its values from byte `start` on,
+        and the bytes of all. Raises as `sealed_rounds`, at the first part that is read."""
+        (row,) = self._outlines(digest, round)
+        if (digest, round) not in self._checked_rounds:
+            sealed_of(self._reader, row)
+            self._checked_rounds.add((digest, round))
+        return part_of(self._reader, row, start, most)
+
+    def _outlines(self, digest: str, round: int) -> Sequence[Row]:
+        """Return the row of a sealed round without its values; none before it is sealed."""
+        selected = f"SELECT {OUTLINE} FROM releases WHERE (study, round) = (?, ?)"
+        return self._reader.rows(selected, (digest, round))
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
         """Return the release of a round with its query; None before it is out. Raises InternalError: code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -41,10 +41,13 @@ STUDIES: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class Federation:
-    """Everything in one folder. `renews`: its certificates, every few seconds."""
+    """Everything in one folder. `renews`: its certificates, every few seconds. `wide`: columns of all
+    records, if not those of STUDIES. `planted`: what every process calls at its start."""
 
     folder: Path
     renews: bool = True
+    wide: int = 0
+    planted: Callable[[], object] | None = None
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     serial: int = 0
 
@@ -81,7 +84,7 @@ class Federation:
             program=PROGRAMS.get(name, "eigenveil-site"),
             arguments=arguments or ("serve", "--config", self.config(name)),
             out=self.folder / f"{name}-{self.serial}.out", log=self.folder / f"{name}.log", kill=kill,
-            renews=self.renews,
+            renews=self.renews, planted=self.planted,
         )  # fmt: skip
         self.processes[name] = command.start()
         return command
@@ -137,12 +140,13 @@ class Federation:
 
     async def make_site(self, name: str, seed: int) -> None:
         table = self.folder / f"{name}.csv"
-        remaining = COLUMNS if name == SITES[0] else LACKING
+        columns = self.wide or LACKING
+        remaining = COLUMNS if name == SITES[0] and not self.wide else columns
         rows = [
-            ",".join([*(f"{value:.6f}" for value in row[:remaining]), *[""] * (LACKING - remaining)])
-            for row in records(ROWS, LACKING, seed)
+            ",".join([*(f"{value:.6f}" for value in row[:remaining]), *[""] * (columns - remaining)])
+            for row in records(ROWS, columns, seed)
         ]
-        table.write_text("\n".join([",".join(f"c{index}" for index in range(LACKING)), *rows]) + "\n")
+        table.write_text("\n".join([",".join(f"c{index}" for index in range(columns)), *rows]) + "\n")
         await self._well(
             name, "init", "--dir", str(self.folder / name), "--name", name, "--records", str(table),
             "--approval", "auto", "--analyst", "*", "--max-epsilon-per-study", "5",
@@ -152,7 +156,11 @@ class Federation:
         config = Path(self.config(name))
         message = config.read_text()
         assert "\ntrust = []\n" in message  # else nothing but masked studies once its peers are known
-        config.write_text(message.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
+        message = message.replace("trust = []", 'trust = ["central", "secure-aggregation"]')
+        if self.wide:
+            assert "\nmax_columns_per_record = 2.0\n" in message
+            message = message.replace("max_columns_per_record = 2.0", "max_columns_per_record = inf")
+        config.write_text(message)
 
     async def join(self, name: str, role: str = "site") -> str:
         self.serial += 1

@@ -39,6 +39,7 @@ from eigenveil_server.rounds.round import Round
 from eigenveil_server.rounds.sealing import RoundJournal
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
+from eigenveil_server.storage.release_pieces import StoredPieces, store_piece
 from eigenveil_server.storage.repository import GroupCommit, Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import RoundAnswers, StoredStudy, Studies
@@ -180,7 +181,9 @@ class Work:
             self._outside.published.setdefault((study, round), result)
 
         def end(change: Connection) -> None:
-            study_writes.end_study(change, study, StudyState.RELEASED, 0, release=bytes(3000))
+            store_piece(change, study, 1, bytes(1000))
+            release = StoredPieces(first=bytes(2000), count=2)
+            study_writes.end_study(change, study, StudyState.RELEASED, 0, release=release)
             study_writes.add_event(change, study, pb.StudyEvent())
 
         self._repository.ledger.settle(study, end)
