@@ -30,9 +30,9 @@ from typing import Any
 
 from benchmarks.light_sites import Held, Shared
 from benchmarks.many_sites import Asked, Coordinator, at_work, coordinating, federation, run_study, study_toml
+from benchmarks.process import free_ports
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_client.connection.channel import call
-from eigenveil_client.demo.federation import free_ports
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -219,15 +219,14 @@ async def measured(
 
 def run(name: str, times: int = TIMES) -> tuple[Rounds, float, float]:
     """Measure beside one large thing, done `times` times."""
-    first, (metrics, console) = free_ports(), free_ports()
-    ports = (*first, metrics)
+    (console,) = free_ports(1)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        made = federation(Path(folder), SITES + LARGE_SITES, ports)
+        made = federation(Path(folder), SITES + LARGE_SITES)
         with made.toml.open("a") as file:
             file.write(f'[console]\nlisten = "127.0.0.1:{console}"\n')
         few, others = made.sites[:SITES], made.sites[SITES:]
-        with coordinating(made, ports) as coordinator:
+        with coordinating(made) as coordinator:
             ends, theirs = context.Pipe()
             names = [one.name for one in others]
             large = Large(analyst=made.analyst, sites=names, config=made.toml, console=console, studies=[])

@@ -35,7 +35,6 @@ from benchmarks.many_sites import (
     study_toml,
 )
 from eigenveil.numerics.linalg import single_blas_thread
-from eigenveil_client.demo.federation import free_ports
 from eigenveil_common.files import arm
 
 COLUMNS, TIMES, RECORDS = 2_000, 5, 200
@@ -113,10 +112,9 @@ def _pair(made: Federation) -> Path:
 
 def measured(columns: int = COLUMNS, times: int = TIMES) -> Measured:
     """Run the study `times` times."""
-    places = (*free_ports(), *free_ports())[:3]
     with tempfile.TemporaryDirectory() as folder:
-        made = federation(Path(folder), 1, places)
-        with coordinating(made, places) as coordinator:
+        made = federation(Path(folder), 1)
+        with coordinating(made) as coordinator:
             return asyncio.run(_studies(made, coordinator, columns, times))
 
 
