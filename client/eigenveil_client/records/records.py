@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,10 @@ from eigenveil_client.records.grid_encoding import grid_encoder
 from eigenveil_client.records.line_counting import count_lines, count_other_rows
 from eigenveil_client.records.line_counts import LineCounts
 from eigenveil_client.records.offered import EVERY_COLUMN, OfferedColumns
-from eigenveil_client.records.recoding.parsing import column_parser
+from eigenveil_client.records.recoding.parsing import column_parser, number_headers
 from eigenveil_client.records.recoding.rule import Rules, digest
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch, whole
+from eigenveil_client.records.sources.delimited import CsvTable
 from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import OnUnreadable, Reading, ignore
 from eigenveil_client.records.tables.names import name_and_unit
@@ -104,6 +105,9 @@ def stream(
     source = reading.table.digest()
     headers = reading.headers
     parsers = [column_parser(headers, rules, one.name, one.unit, config.missing) for one in study.columns]
+    if isinstance(reading.table, CsvTable):
+        numbers = number_headers(parsers, reading.table.dialect, reading.person_header(study.person_column))
+        reading = replace(reading, table=replace(reading.table, numbers=numbers))
     placed = grid_encoder(reading, parsers, study, plausible, scratch)
     persons = 0
     for block in placed.blocks():

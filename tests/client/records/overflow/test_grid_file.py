@@ -141,7 +141,7 @@ def test_spilled_persons_equal_those_in_memory(
 ) -> None:
     folder = tmp_path_factory.mktemp("aside")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eigenveil_client.records.sources.delimited.BLOCK_BYTES", 64)
+        patch.setattr("eigenveil_client.records.sources.delimited_lines.CHUNK_BYTES", 64)
         text = "\n".join(["who,a,b,day", "p,1,4,01", *(",".join(row) for row in rows)]) + "\n"
         (folder / "spilled.csv").write_text(text)
         assert spilled(folder, rules, room, batch) == spilled(folder, rules, 10**6, batch)
