@@ -29,8 +29,9 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Scaling, Study
+from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.tables.source import RecordsConfig
-from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.config import EngineConfig, SiteConfig
 from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.policy import Policy
 
@@ -80,14 +81,16 @@ def read_by_pyarrow(kind: str, path: Path, columns: int, records: int) -> list[f
 
 
 def load_twice(kind: str, path: Path, columns: int, records: int) -> list[float]:
-    """Return the seconds in which a site loads the records of one study, and then of another."""
+    """Return the seconds in which a site loads the records of one study, keeps their grid, and takes that for
+    another."""
     folder = path.parent / "site"
     config = SiteConfig(
         name="here", records=RecordsConfig(source=path),
         identity=folder / "identity", state=folder / "state.db", policy=Policy(maximum_records=2 * records),
+        engine=EngineConfig(keep_hours=1.0, keep_mib=2**20),
     )  # fmt: skip
     engine, seconds, studied = make_engine(config), list[float](), plan(columns, records)
-    engine.load(studied).close()  # a daemon's reader has its libraries from an earlier request
+    reader.columns(config.records)  # a daemon's reader has its libraries from an earlier request
     for _ in range(2):
         began = time.monotonic()
         loaded = engine.load(studied)

@@ -217,17 +217,21 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
 
 # Keys that came after version 7 of plans, by table: the first version of plans with them.
 ADDED: Mapping[str, Mapping[str, int]] = {
-    "federation": {"decide_by": 8},
+    "federation": {"decide_by": 8, "loading_seconds": 8},
     "applicant": {"full_name": 8},
 }
 
 PRIOR_SINCE = 8  # first version of plans with a prior; such a plan requires its reader to know it
 
 
+def _is_default(table: Federation | Applicant, key: str) -> bool:
+    return bool(getattr(table, key) == type(table).__dataclass_fields__[key].default)
+
+
 def least_plan_version(study: Study) -> int:
     """Return the first version of plans that has every key that a study uses; 0 if each has."""
     used = (since for name, added in ADDED.items() for key, since in added.items()
-            if getattr(getattr(study, name), key))  # fmt: skip
+            if not _is_default(getattr(study, name), key))  # fmt: skip
     return max((*used, PRIOR_SINCE if study.prior is not None else 0))
 
 
@@ -241,7 +245,7 @@ def study_to_dict(study: Study, version: int | None = None) -> dict[str, Any]:
     tables = {name: plain_fields(getattr(study, name)) for name in ("federation", "applicant")}
     for name, added in ADDED.items():
         for key, since in added.items():
-            unused = version is None and not tables[name][key]
+            unused = version is None and _is_default(getattr(study, name), key)
             if unused or (version is not None and version < since):
                 del tables[name][key]
     if study.prior is not None:
