@@ -11,6 +11,7 @@ AWAITED = "tests/server/studies/test_loading.py"
 AHEAD, KEPT = f"{AT_SITE}/daemon/test_loading.py", f"{AT_SITE}/engine/test_kept_grids.py"
 CHUNKS = "tests/client/records/sources/test_delimited_chunks.py"
 SHOWN = f"{AWAITED}::test_the_first_query_waits_for_records_and_nobody_learns_when_a_site_had_loaded_them"
+STATED = f"{AHEAD}::test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded"
 WITHDRAWN = f"{KEPT}::test_a_withdrawal_deletes_what_its_study_used_and_no_later_study_uses_it"
 
 OF_LOADING: tuple[Mutant, ...] = (
@@ -27,6 +28,10 @@ OF_LOADING: tuple[Mutant, ...] = (
     of("TM41", CONSENT_PY, "site in self._loading.awaited", "self._loading._sites.get(site)", SHOWN),
     of("TM41", f"{SITE}/engine/engine.py", "engine.keep_hours == 0 or not", "not",
        f"{KEPT}::test_nothing_is_kept_without_a_setting_unencrypted_or_of_a_select"),
+    of("R24", f"{SITE}/daemon/connection.py",
+       "            loading=[bytes.fromhex(plan) for plan in sorted(loading)],\n", "", STATED),
+    of("R24", f"{SITE}/daemon/connection.py", "partial(_notify, loop, self._load_ended)",
+       "lambda: None", STATED),
     # ---- consent comes before a record is read
     of("TM23", f"{SITE}/daemon/worker.py",
        "plan in agreed and self._decisions.refusal_code(plan) is None", "plan in agreed",
@@ -42,6 +47,8 @@ OF_LOADING: tuple[Mutant, ...] = (
     *each("TM23", f"{SITE}/engine/engine.py", WITHDRAWN,
           ("self._kept.forget(withdrawn(plans))", "withdrawn(plans)")),
     *each("TM23", f"{SITE}/state/received_plans.py", WITHDRAWN, ("IN (status, person)", "IN (status)")),
+    of("TM23", f"{SITE}/daemon/service.py", "            tidy_periodically(self._worker),\n", "",
+       f"{KEPT}::test_a_daemon_deletes_what_a_withdrawn_study_used_also_without_its_coordinator"),
     of("TM19", f"{SITE}/engine/kept_grids.py", "kept.summary.file != present", "False",
        f"{KEPT}::test_a_changed_file_of_the_same_size_and_time_is_read_again"),
     of("TM19", f"{SITE}/engine/kept_grids.py", "read != self.stamp()", "False",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -16,16 +17,17 @@ from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records.tables.source import BadRecords
-from eigenveil_client.site.daemon import loading
+from eigenveil_client.site.daemon import connection, loading
 from eigenveil_client.site.daemon.answers import MAX_LOADED_STUDIES
 from eigenveil_client.site.daemon.loading import LoadsAhead
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.engine.engine import LocalEngine
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_worker import FIRST, PLAN, SECOND, reply_to
-from tests.client.site.support import Patch, Stage, a_plan, a_study, reason_of, work
+from tests.client.site.support import Coordinator, Patch, Stage, a_plan, a_study, reason_of, until, work
 
 PERSON = PersonDecision(by="dr. who")
 
@@ -230,3 +232,31 @@ def test_a_fifth_study_is_not_loaded_ahead(
     for plan in plans[1:]:
         worker.work(offered(stage, plan))
     assert worker.load_ahead(worker.agreed()) == {one.digest for one in plans[1:MAX_LOADED_STUDIES]}
+
+
+async def test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded(
+    stage: Stage, monkeypatch: Patch
+) -> None:
+    """And nothing else of it: the two requests differ in that alone."""
+    monkeypatch.setattr(connection, "DECISION_POLL_SECONDS", 3600.0)
+    go, load = threading.Event(), LocalEngine.load
+
+    def held(engine: LocalEngine, plan: Plan) -> Any:
+        assert go.wait(60)
+        return load(engine, plan)
+
+    monkeypatch.setattr(LocalEngine, "load", held)
+    coordinator = Coordinator(work=[offered(stage)])
+    digest = bytes.fromhex(PLAN.digest)
+    try:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: coordinator.requests and list(coordinator.requests[-1].loading) == [digest])
+            before = coordinator.requests[-1]
+            assert [one.plan_digest for one in before.agreed] == [digest]
+            go.set()
+            await until(lambda: not coordinator.requests[-1].loading)
+            after = pb.NextWorkRequest.FromString(coordinator.requests[-1].SerializeToString())
+            after.loading.append(digest)
+            assert after == before
+    finally:
+        go.set()

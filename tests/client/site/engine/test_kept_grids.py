@@ -21,13 +21,25 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import EngineConfig, EngineKind
+from eigenveil_client.site.daemon import service
 from eigenveil_client.site.engine import kept_grids
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords, make_engine
 from eigenveil_client.site.engine.kept_grids import grid_study
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_worker import reply_to
-from tests.client.site.support import Patch, Stage, a_plan, a_study, ended, reason_of, work, write_records
+from tests.client.site.support import (
+    Coordinator,
+    Patch,
+    Stage,
+    a_plan,
+    a_study,
+    ended,
+    reason_of,
+    until,
+    work,
+    write_records,
+)
 from tests.support import refused
 
 KEPT = EngineConfig(keep_hours=1.0)
@@ -214,6 +226,22 @@ def test_a_withdrawal_deletes_what_its_study_used_and_no_later_study_uses_it(
             other.withdraw(THIRD.digest, PERSON)
         worker.tidy()
         assert (len(kept), opened()) == (1, [])
+
+
+async def test_a_daemon_deletes_what_a_withdrawn_study_used_also_without_its_coordinator(
+    stage: Stage, opened: Callable[[], list[Any]], monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(service, "TIDY_SECONDS", 0.01)
+    coordinator = Coordinator(work=[work(rehearse(FIRST)[0], stage.signed(FIRST))])
+    async with stage.serving(coordinator) as port:
+        pass  # the identity knows where it is
+    async with stage.daemon():
+        async with stage.serving(coordinator, port):
+            await until(lambda: coordinator.contributions)
+        assert len(opened()) == 1
+        with stage.process() as (other, _):
+            other.withdraw(FIRST.digest, PERSON)
+        await until(lambda: not opened())
 
 
 def test_a_damaged_grid_is_read_again_from_the_source(stage: Stage, opened: Callable[[], list[Any]]) -> None:
