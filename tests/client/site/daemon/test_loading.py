@@ -258,5 +258,6 @@ async def test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded(
             after = pb.NextWorkRequest.FromString(coordinator.requests[-1].SerializeToString())
             after.loading.append(digest)
             assert after == before
+            assert coordinator.hellos == 1, "on the same connection, so before its long poll ended"
     finally:
         go.set()
