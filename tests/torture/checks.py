@@ -45,6 +45,7 @@ CHECKS = {
     "console_strangers": Check("front", 6, "console strangers"),
     "programs": Check("programs", 7, "random programs of faults"),
     "rehearsal": Check("programs", 7, "seven days of an upgrade"),
+    "slow_loading": Check("programs", 7, "slow loading"),
     "networks": Check("networks", 8, "bad networks"), "markers": Check("peers", 9, "patient markers"),
     "malicious": Check("peers", 10, "malicious coordinator"),
     "sets": Check("masked", 11, "malicious coordinator, masked"),

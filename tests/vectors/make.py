@@ -72,6 +72,7 @@ def a_vector_plan() -> Plan:
             deadline_seconds=90.5,
             minimum_cohort=30,
             decide_by="2027-01-31",
+            loading_seconds=900.0,
         ),
     )
     return make_plan(study, federation="vectors", submission="one", analyst="maria")

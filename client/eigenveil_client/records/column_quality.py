@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Column
@@ -120,13 +121,17 @@ def quality(name: str, bounds: Bounds, column: MarkedValues, plausible: Bounds =
     return ColumnQuality(
         name=name,
         persons=len(values),
-        missing=int(missing.sum()),
-        unreadable=int((missing & unreadable).sum()),
-        below=int((values < lower).sum()),
-        above=int((values > upper).sum()),
-        implausible=int(((values < least) | (values > most)).sum()),
-        at_bound=int(((values == lower) | (values == upper)).sum()),
+        missing=_number(missing),
+        unreadable=_number(missing & unreadable),
+        below=_number(values < lower),
+        above=_number(values > upper),
+        implausible=_number((values < least) | (values > most)),
+        at_bound=_number((values == lower) | (values == upper)),
     )
+
+
+def _number(marks: NDArray[np.bool_]) -> int:
+    return int(np.count_nonzero(marks))
 
 
 MOST_FREQUENT = 20

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pyarrow as pa
 
@@ -23,11 +23,12 @@ from eigenveil_client.records.grid_encoding import grid_encoder
 from eigenveil_client.records.line_counting import count_lines, count_other_rows
 from eigenveil_client.records.line_counts import LineCounts
 from eigenveil_client.records.recoding.offered import EVERY_COLUMN, OfferedColumns
-from eigenveil_client.records.recoding.parsing import column_parser
+from eigenveil_client.records.recoding.parsing import column_parser, number_headers
 from eigenveil_client.records.recoding.rule import Rules, digest
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
+from eigenveil_client.records.sources.delimited import CsvTable
 from eigenveil_client.records.sources.view import open_source
-from eigenveil_client.records.summary import RecordsSummary, RowSink, check_study
+from eigenveil_client.records.summary import RecordsSummary, RowSink, check_study, records_digest
 from eigenveil_client.records.tables.cells import OnUnreadable, Reading, ignore
 from eigenveil_client.records.tables.source import RecordsConfig
 
@@ -63,6 +64,9 @@ def stream(
     source = reading.table.digest()
     headers = reading.headers
     parsers = [column_parser(headers, rules, one.name, one.unit, config.missing) for one in study.columns]
+    if isinstance(reading.table, CsvTable):
+        numbers = number_headers(parsers, reading.table.dialect, reading.person_header(study.person_column))
+        reading = replace(reading, table=replace(reading.table, numbers=numbers))
     placed = grid_encoder(reading, parsers, study, plausible, scratch)
     persons = 0
     for block in placed.blocks():
@@ -108,11 +112,3 @@ def lines_version(
     }
     more = [source, digest(rules), config.reading_digest, json.dumps(settings, sort_keys=True).encode()]
     return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in more)).digest()
-
-
-def records_digest(config: RecordsConfig, source: bytes, rules: Rules) -> bytes:
-    """Return the digest of a source with the digest `source`, and of the rules and keys that are stated."""
-    for more in (digest(rules) if rules else b"", config.reading_digest):
-        if more:  # without any, as earlier versions have it
-            source = hashlib.sha256(source + more).digest()
-    return source

@@ -3,6 +3,7 @@ files: only a reader process loads these."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
@@ -12,9 +13,10 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges, check_units
-from eigenveil_client.records.recoding.rule import Rules
+from eigenveil_client.records.recoding.rule import Rules, digest
 from eigenveil_client.records.scratch_files import whole
 from eigenveil_client.records.tables.names import name_and_unit
+from eigenveil_client.records.tables.source import RecordsConfig
 
 LINES = "(whole lines)"  # in place of a column's name, where columns are listed
 
@@ -52,6 +54,14 @@ def gathered(study: Study, streamed: Callable[[RowSink], RecordsSummary]) -> Rec
     found = streamed(parts.append)
     rows = whole(parts, study.dimension, stored_dtype(study))
     return Records(rows=rows, **{one.name: getattr(found, one.name) for one in fields(RecordsSummary)})
+
+
+def records_digest(config: RecordsConfig, source: bytes, rules: Rules) -> bytes:
+    """Return the digest of a source with the digest `source`, and of the rules and keys that are stated."""
+    for more in (digest(rules) if rules else b"", config.reading_digest):
+        if more:  # without any, as earlier versions have it
+            source = hashlib.sha256(source + more).digest()
+    return source
 
 
 def check_study(study: Study, rules: Rules, plausible: PlausibleRanges, person: str) -> None:

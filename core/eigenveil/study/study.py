@@ -22,7 +22,7 @@ from eigenveil.study.scaling import NO_SPREADS, Spreads, default_scaling, width_
 from eigenveil.study.scaling import Scaling as Scaling
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-DAY_SECONDS = 86_400
+DAY_SECONDS, WEEK = 86_400, 604_800
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 MAX_COLUMNS = 20_000
 MAX_SITES = 1000
@@ -127,9 +127,10 @@ class Federation:
     """Invited sites, and the conditions of a round.
 
     `sites` are all invited sites. The sites in `required`, and at least `quorum` sites (all, if None), must
-    answer every round. A round waits `deadline_seconds` for answers. A site with fewer records than
-    `minimum_cohort` declines. People decide about the study until the end of the day `decide_by` (UTC, such
-    as "2027-01-31"), or as long as the coordinator lets them, if that is earlier or nothing is stated.
+    answer every round. A round waits `deadline_seconds` for answers. The first waits up to `loading_seconds`
+    before that, for sites that load their records. A site with fewer than `minimum_cohort` declines. People
+    decide until the end of the day `decide_by` (UTC, such as "2027-01-31"), or as long as the coordinator
+    lets them, if that is earlier or nothing is stated.
 
     Raises:
         RequestError: code `bad-study`: a name is invalid or repeated, or a number is out of range.
@@ -143,13 +144,12 @@ class Federation:
     deadline_seconds: float = 60.0
     minimum_cohort: int = 20
     decide_by: str = ""
+    loading_seconds: float = 600.0
 
     def __post_init__(self) -> None:
         coerce_fields(self)
-        need(
-            not self.decide_by or (DATE.fullmatch(self.decide_by) is not None and is_date(self.decide_by)),
-            f'decide_by must be a day such as "2027-01-31", got {self.decide_by!r}',
-        )
+        day = not self.decide_by or (DATE.fullmatch(self.decide_by) is not None and is_date(self.decide_by))
+        need(day, f'decide_by must be a day such as "2027-01-31", got {self.decide_by!r}')
         invited, many = set(self.sites), len(self.sites)
         need(1 <= many <= MAX_SITES, f"a study must invite 1 to {MAX_SITES} sites")
         for name in self.sites:
@@ -159,8 +159,8 @@ class Federation:
             need(name in invited, f"required site {name!r} is not among the invited sites")
         quorum, seconds = self.quorum, self.deadline_seconds
         need(1 <= self.least <= many, f"quorum {quorum} must lie between 1 and the {many} invited sites")
-        in_week = math.isfinite(seconds) and 0 < seconds <= 7 * 86400
-        need(in_week, f"deadline_seconds must lie between 0 and a week, got {seconds}")
+        need(0 < seconds <= WEEK, f"deadline_seconds must lie between 0 and a week, got {seconds}")
+        need(0 <= self.loading_seconds <= WEEK, "loading_seconds must lie between 0 and a week")
         check_range(self, "minimum_cohort", MAX_RECORDS)
 
     @property

@@ -233,17 +233,22 @@ SPARE_SINCE = 8  # first version of plans with spare attempts
 # Keys that came after version 7 of plans, by table: the first version of plans with them.
 ADDED: Mapping[str, Mapping[str, int]] = {
     "privacy": {"spare_attempts": SPARE_SINCE},
-    "federation": {"decide_by": 8},
+    "federation": {"decide_by": 8, "loading_seconds": 8},
     "applicant": {"full_name": 8},
 }
 
 PRIOR_SINCE = 8  # first version of plans with a prior; such a plan requires its reader to know it
 
 
+def _is_default(study: Study, name: str, key: str) -> bool:
+    table = study if name in SECTIONS else getattr(study, name)
+    return bool(getattr(table, key) == type(table).__dataclass_fields__[key].default)
+
+
 def least_plan_version(study: Study) -> int:
     """Return the first version of plans that has every key that a study uses; 0 if each has."""
     used = (since for name, added in ADDED.items() for key, since in added.items()
-            if getattr(study if name in SECTIONS else getattr(study, name), key))  # fmt: skip
+            if not _is_default(study, name, key))  # fmt: skip
     return max((*used, PRIOR_SINCE if study.prior is not None else 0))
 
 
@@ -258,7 +263,7 @@ def study_to_dict(study: Study, version: int | None = None) -> dict[str, Any]:
     tables |= {name: plain_fields(getattr(study, name)) for name in ("federation", "applicant")}
     for name, added in ADDED.items():
         for key, since in added.items():
-            unused = version is None and not tables[name][key]
+            unused = version is None and _is_default(study, name, key)
             if unused or (version is not None and version < since):
                 del tables[name][key]
     if study.prior is not None:

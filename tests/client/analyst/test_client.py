@@ -80,6 +80,7 @@ OF_FEDERATION: dict[str, dict[str, Any]] = {
     "sites": {"sites": ("east", "north", "west")}, "required": {"required": ("north",)},
     "quorum": {"quorum": 2}, "deadline_seconds": {"deadline_seconds": 61.0},
     "minimum_cohort": {"minimum_cohort": 19}, "decide_by": {"decide_by": "2027-01-31"},
+    "loading_seconds": {"loading_seconds": 61.0},
 }  # fmt: skip
 
 

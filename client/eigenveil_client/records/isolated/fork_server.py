@@ -19,7 +19,13 @@ RUNNING = 2**32  # no exit status of a process
 ENDING_SECONDS, LEAST_PAUSE = 10.0, 0.001
 # A memory limit counts reserved memory. Arrow's own allocators reserve a GiB at once. The system's allocator
 # retains the gap of each freed block, one for each column of a file, unless large blocks are mapped singly.
-SETTINGS = ONE_THREAD | {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": "131072"}
+# Mapping those of ordinary batches too, or returning them after each, would take as long as reading them.
+SETTINGS = ONE_THREAD | {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(2**21),
+    "MALLOC_TRIM_THRESHOLD_": str(2**25),
+    "MALLOC_ARENA_MAX": "8",  # each reserves 64 MiB; the default is eight for each core
+}
 PROGRAM = "eigenveil_client.records.isolated.program"
 
 

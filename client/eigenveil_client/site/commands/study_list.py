@@ -14,6 +14,7 @@ from eigenveil_client.site.commands.consent import verdicts
 from eigenveil_client.site.commands.record_checks import read_headers
 from eigenveil_client.site.commands.terminal import moment, show_table
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.engine.progress import read_progress
 from eigenveil_client.site.next_steps import decide_by_text
 from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SignatureStatus, analyst_view
 from eigenveil_client.site.state.egress import DECLINE
@@ -30,14 +31,16 @@ COUNTED = {
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """Return every received study that the rules did not decline, as plain values, oldest first.
 
-    `reason` lists the rules that prevent an approval, or the reason of the last refusal. `by`, `word` and
-    `text` are of a person's decision, and confidential. `declined` counts the plans declined by rule, by day,
+    `loading` is the number of records loaded so far, while they are. `reason` lists the rules that prevent an
+    approval, or the reason of the last refusal. `by`, `word` and `text` are of a person's decision, and
+    confidential. `declined` counts the plans declined by rule, by day,
     analyst (empty: all others) and rule, and `ended_unanswered` those that ended before anything left.
     `proofs` are the declined plans stored whole."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows, every = [], store.studies.all()
     pending = any(received.status is ConsentStatus.PENDING for received in every)
     headers = read_headers(config) if pending else None
+    loading = read_progress(config.state)
     for received in every:
         plan = received.read_plan()
         rows.append({
@@ -47,6 +50,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "signature": analyst_view(config.identity, plan, received.signed,
             store.clock_time())["status"],
             "status": received.status.value,
+            "loading": loading.get(received.plan),
             "person": received.person,
             "by": received.decided_by,
             "decided": received.decided_at,
@@ -140,6 +144,8 @@ def show_studies(view: dict[str, Any], config_file: Path) -> None:
 
 def _decided(row: dict[str, Any]) -> str:
     """Return a study's status; a person's decision stays visible after the end."""
+    if row["loading"] is not None:
+        return f"{row['status']}, loading: {row['loading']:,} records so far"
     if not row["person"]:
         return str(row["status"])
     over = ", ended" if row["status"] == ConsentStatus.ENDED.value else ""

@@ -5,6 +5,7 @@ refusal."""
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +19,7 @@ from eigenveil.queries import KINDS
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
 from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil_client.connection.identity import CurrentIdentity
+from eigenveil_client.site.daemon.loading import LoadsAhead
 from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica, refuse_if
 from eigenveil_client.site.engine.engine import LoadedRecords, RecordEngine, zeros
 from eigenveil_client.site.policy import Policy
@@ -41,7 +43,17 @@ class RecordAnswers:
     _policy: Policy
     _store: SiteStore
     _engine: RecordEngine
+    _loader: Executor | None = None
+    ahead: LoadsAhead = field(init=False)
     _loaded_records: dict[str, LoadedRecords] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = LoadsAhead(self._read, self._loader)
+
+    def may_load_ahead(self, plan: str) -> bool:
+        """True if no load of this study has begun, and no other has to be unloaded for it."""
+        room = MAX_LOADED_STUDIES - len(self._loaded_records)
+        return plan not in self._loaded_records and self.ahead.may_begin(plan, room)
 
     def values(self, plan: Plan, round_query: RoundQuery) -> IntArray:
         """Return the answer; load and compute in any case, and only then raise an error of the records."""
@@ -50,6 +62,7 @@ class RecordAnswers:
             values = records.answer(round_query.query, round_query.priced.frame)
         except Exception:
             self.forget(plan.digest)  # unreadable records are loaded again the next time
+            self._engine.forget([plan.digest])
             records.close()
             raise
         if problem is not None:
@@ -65,11 +78,13 @@ class RecordAnswers:
 
     def forget(self, plan: str) -> None:
         """Release the records of a study."""
+        self.ahead.forget(plan)
         if plan in self._loaded_records:
             self._loaded_records.pop(plan).close()
 
     def retain(self, plans: Container[str]) -> None:
         """Release all records except those of `plans`."""
+        self.ahead.retain(plans)
         for plan in [records for records in self._loaded_records if records not in plans]:
             self.forget(plan)
 
@@ -85,13 +100,22 @@ class RecordAnswers:
             failpoint("records-loaded")
         return records, problem
 
+    def tidy(self) -> None:
+        """Drop kept records that are too old, or that a study used from which a person withdrew."""
+        self._engine.tidy(self._store.studies.withdrawn)
+
+    def _read(self, plan: Plan) -> LoadedRecords:
+        """Return the records of a study; none that are kept after a withdrawal."""
+        self.tidy()
+        return self._engine.load(plan)
+
     def _load(self, plan: Plan) -> tuple[LoadedRecords, EigenveilError | None]:
         """Load the records, and return them with their error; zeros stand in for unreadable records.
 
         The number of persons and the quality of columns are checked on the whole file, by the site's own
         thresholds and ranges. Otherwise the analyst could choose the persons that a refusal is about."""
         try:
-            records = self._engine.load(plan)
+            records = self.ahead.take(plan.digest) or self._read(plan)
         except RequestError as problem:
             return zeros(self._policy.minimum_records, plan.study), problem
         try:

@@ -39,6 +39,9 @@ RoundAttempt = tuple[int, int]  # a round and its attempt; 0 before the first, o
 BEFORE_ANY: RoundAttempt = (-1, 0)
 
 
+Decisions = tuple[frozenset[str], dict[str, bool], frozenset[str]]
+
+
 class ConnectionLost(Exception):
     """A failed call to the coordinator: this connection ends, the process continues."""
 
@@ -53,6 +56,12 @@ async def remote(awaitable: Awaitable[T]) -> T:
         return await awaitable
     except EigenveilError as problem:
         raise ConnectionLost(problem) from problem
+
+
+def _notify(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
+    """Set an event of the loop from another thread; nothing if the loop has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(changed.set)
 
 
 class SiteConnection:
@@ -70,8 +79,9 @@ class SiteConnection:
         )
         self._poll = min(limits.long_poll_ms / 1000, MAX_POLL_SECONDS) + POLL_SLACK_SECONDS
         self._answered: dict[str, RoundAttempt] = {}  # the latest of each plan
-        # Plans that wait, and accepted plans.
-        self._sent_decisions: tuple[frozenset[str], dict[str, bool]] = (frozenset(), {})
+        # Plans that wait, accepted plans, and those of them whose records are being loaded.
+        self._sent_decisions: Decisions = (frozenset(), {}, frozenset())
+        self._load_ended = asyncio.Event()
         # Sent with the next request, until it has arrived.
         self._queued_reply: Contribution | MaskedAnswer | Ready | None = None
         self._suspicious = 0
@@ -80,6 +90,8 @@ class SiteConnection:
         """Work until the connection is lost, old or `stop_requested`. Raises ConnectionLost, or as
         `SiteWorker.work`."""
         began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        self._worker.ahead.ended = partial(_notify, loop, self._load_ended)
         self._pending_call = self._start_call()
         try:
             while time.monotonic() - began < CONNECTION_SECONDS and not stop_requested():
@@ -114,8 +126,12 @@ class SiteConnection:
         """Return the coordinator's response; send a new request after a person's decision."""
         while True:
             seconds = DECISION_POLL_SECONDS if self._worker.known_plans() else None
-            done, _ = await asyncio.wait({self._pending_call}, timeout=seconds)
-            if done:
+            loaded = asyncio.create_task(self._load_ended.wait())
+            waiting = {self._pending_call, loaded}
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            loaded.cancel()
+            self._load_ended.clear()
+            if self._pending_call.done():
                 return self._pending_call.result()
             if self._current_decisions() != self._sent_decisions:
                 await self._cancel_pending()
@@ -128,17 +144,20 @@ class SiteConnection:
         with suppress(asyncio.CancelledError, ConnectionLost):
             await self._pending_call
 
-    def _current_decisions(self) -> tuple[frozenset[str], dict[str, bool]]:
+    def _current_decisions(self) -> Decisions:
         agreed = self._worker.agreed()  # first: a plan approved in between is then in neither set
-        return self._worker.awaiting_approval(), agreed
+        loading = self._worker.load_ahead(agreed) & agreed.keys()
+        return self._worker.awaiting_approval(), agreed, loading
 
     def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
         """Start the next request."""
-        self._sent_decisions = awaiting_approval, agreed = self._current_decisions()
+        self._load_ended.clear()  # what ends from now on changes what is sent
+        self._sent_decisions = awaiting_approval, agreed, loading = self._current_decisions()
         known = self._worker.known_release_counts()
         request = pb.NextWorkRequest(
             awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting_approval)],
             agreed=[pb.Agreed(plan_digest=bytes.fromhex(one), person=by) for one, by in agreed.items()],
+            loading=[bytes.fromhex(plan) for plan in sorted(loading)],
             known_plans=[bytes.fromhex(plan) for plan in known],
             stored_releases=list(known.values()),
             answered=[

@@ -3,15 +3,16 @@
 The order of the steps is guaranteed:
 
 1. Signature, policy and budget are checked before a plan is accepted.
-2. Consent is checked before a record is read. So is that the query equals the one that this site computes, in
-   its round and at its cost.
+2. Consent is checked before a record is read; records are loaded from acceptance on. Before an answer is
+   computed the query must equal the one that this site computes, in its round and at its cost.
 3. Unsuitable records are refused only after the computation of an answer.
 4. The charge and the egress row are durable before the caller gets a reply to send."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -78,16 +79,23 @@ LEVELS = {  # of refusals that this site's operator must see
 
 
 class SiteWorker:
-    """Worker of one site, for one piece of work at a time. `engine` stores the records of its studies."""
+    """Worker of one site, for one piece of work at a time. `engine` stores the records of its studies, which
+    `loader` loads ahead (None: a thread)."""
 
     def __init__(
-        self, member: StoredIdentity, policy: Policy, store: SiteStore, engine: RecordEngine
+        self,
+        member: StoredIdentity,
+        policy: Policy,
+        store: SiteStore,
+        engine: RecordEngine,
+        loader: Executor | None = None,
     ) -> None:
         self._member = current = CurrentIdentity(member)
         self._policy = policy
         self.store = store
         self._engine = engine
-        self._answers = RecordAnswers(policy, store, engine)
+        self._answers = RecordAnswers(policy, store, engine, loader)
+        self.ahead = self._answers.ahead
         self._decisions = PlanDecisions(current, policy, store, engine)
         self._outgoing = replace(store.outgoing, require=self._decisions.agreed)
         self._masked = MaskedReplies(current, store, self._outgoing, self._answers)
@@ -159,6 +167,18 @@ class SiteWorker:
         the quality of the columns, so that decision reveals that the file passes."""
         found = self._decisions.statuses().items()
         return {plan: person for plan, (standing, person) in found if standing is ConsentStatus.ACCEPTED}
+
+    def load_ahead(self, agreed: Container[str]) -> frozenset[str]:
+        """Begin to load the records of studies that this site accepts now, oldest first, and return those
+        under way. Raises as `PlanDecisions.refusal_code`."""
+        for plan in filter(self._answers.may_load_ahead, self._decisions.open_plans):
+            if plan in agreed and self._decisions.refusal_code(plan) is None:
+                self.ahead.begin(self._decisions.agreed(plan))
+        return self.ahead.under_way
+
+    def tidy(self) -> None:
+        """Drop kept records that are too old, or that a study used from which a person withdrew."""
+        self._answers.tidy()
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
         """Store a checkpoint. Raises as `CheckpointStore.advance`."""
@@ -270,7 +290,7 @@ class SiteWorker:
         session = self._session_of(plan)
         session.follow(releases)
         session.expect(round_query, signed)
-        # Before a record is read.
+        # Before an answer is computed.
         federation, name = plan.study.federation, self._member.identity.name
         may_miss = name not in federation.required and federation.least < len(federation.sites)
         self.store.rounds.check_order(round_query, may_miss)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce, wraps
 from operator import add
@@ -169,6 +169,12 @@ class DaskEngine:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(new_columns)))
             self._warned |= new_columns
         return records
+
+    def forget(self, plans: Collection[str]) -> None:
+        """Nothing is kept for later studies."""
+
+    def tidy(self, withdrawn: Callable[[Collection[str]], Collection[str]]) -> None:
+        """Nothing is kept for later studies."""
 
     def _cluster(self) -> Cluster:
         if self._connected is not None and not self._connected.alive:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from typing import Protocol
 
 import numpy as np
@@ -32,11 +33,13 @@ from eigenveil.queries import (
 from eigenveil.queries.rows import RowBins
 from eigenveil.site.record_view import StoredRows
 from eigenveil.site.site import Site
-from eigenveil.study.grid import stored_dtype, unit
+from eigenveil.study.grid import GridRows, stored_dtype, unit
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import ColumnQuality
+from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.scratch_files import GridFile, GridSink, Scratch
-from eigenveil_client.records.summary import RecordsSummary, RowSink
+from eigenveil_client.records.summary import RecordsSummary, RowSink, records_digest
+from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.config import (
     EngineConfig,
     EngineKind,
@@ -45,8 +48,11 @@ from eigenveil_client.site.config import (
     record_reader,
 )
 from eigenveil_client.site.engine.dask import DaskEngine
+from eigenveil_client.site.engine.kept_grids import KeptGrid, KeptGrids, grid_study
+from eigenveil_client.site.engine.progress import LoadProgress
 from eigenveil_common.concurrency import CORES
 
+HOUR_SECONDS = 3600.0
 QUICK_PRODUCTS = 2**22  # of numbers of the records: some milliseconds of one core
 # Kinds with a product for each number of a record and of the query; others have one for each pair of columns.
 COLUMNWISE = (Count, ClippedSum, SquaredNormSum, RowBins, ColumnHistograms, ColumnMoments)
@@ -93,6 +99,12 @@ class RecordEngine(Protocol):
     def load(self, plan: Plan) -> LoadedRecords:
         """Return the records of a study. Raises as the reader of records."""
 
+    def forget(self, plans: Collection[str]) -> None:
+        """Drop what is kept of records for later studies, if any of these studies used it."""
+
+    def tidy(self, withdrawn: Callable[[Collection[str]], Collection[str]]) -> None:
+        """Drop what is kept for too long, or was used by a study that is `withdrawn` of given ones."""
+
 
 ReadRecords = Callable[[Study, RowSink], RecordsSummary]
 
@@ -100,9 +112,19 @@ ReadRecords = Callable[[Study, RowSink], RecordsSummary]
 class LocalEngine:
     """Engine that stores records in memory, and in `scratch` beyond the memory limit of `settings`.
 
-    `read` reads a study's records; `max_records` is the site's maximum_records."""
+    `read` reads a study's records; `max_records` is the site's maximum_records. `kept` are the grids that it
+    keeps for later studies, if it does; `progress` is where it states how far a load is."""
 
-    def __init__(self, read: ReadRecords, settings: EngineConfig, scratch: Scratch, max_records: int) -> None:
+    def __init__(
+        self,
+        read: ReadRecords,
+        settings: EngineConfig,
+        scratch: Scratch,
+        max_records: int,
+        kept: KeptGrids | None = None,
+        progress: LoadProgress | None = None,
+    ) -> None:
+        self._kept, self._progress = kept, progress
         self._read = read
         self._kind = settings.kind
         self._memory_bytes = MIB * settings.memory_mib
@@ -122,14 +144,52 @@ class LocalEngine:
 
     def load(self, plan: Plan) -> LocalRecords:
         """See `RecordEngine.load`."""
-        sink = GridSink(plan.study, self._scratch, self._memory_limit(plan))
+        study, kept = grid_study(plan.study), self._kept
+        if kept is not None and (found := kept.find(study, plan.digest)) is not None:
+            with suppress(BadRecords):
+                return LocalRecords(self._rows_of(found, plan), plan.study, found.summary, found.digest)
+            self.forget([plan.digest])  # the file is damaged
+        before = () if kept is None else kept.stamp()
+        sink = GridSink(study, self._scratch, self._memory_limit(plan))
         try:
-            counted = self._read(plan.study, sink)
+            counted = self._read_counted(study, plan.digest, sink)
             rows = sink.rows()
         except Exception:
             sink.close()
             raise
-        return LocalRecords(rows, plan.study, counted, hashlib.sha256(counted.file + sink.digest()).digest())
+        digest = hashlib.sha256(counted.file + sink.digest()).digest()
+        if kept is not None:
+            kept.add(study, plan.digest, rows, counted, digest, before)
+        return LocalRecords(rows, plan.study, counted, digest)
+
+    def _read_counted(self, study: Study, plan: str, sink: RowSink) -> RecordsSummary:
+        if self._progress is None:
+            return self._read(study, sink)
+        with self._progress.counted(plan, sink) as counting:
+            return self._read(study, counting)
+
+    def _rows_of(self, found: KeptGrid, plan: Plan) -> StoredRows:
+        """Return kept rows, where the rows of a study are stored. Raises BadRecords: they are damaged."""
+        stored = GridFile(found.rows, plan.study.dimension, stored_dtype(plan.study))
+        if found.rows.size > self._memory_limit(plan):
+            return stored
+        with closing(stored):
+            rows: GridRows = np.empty(stored.shape, dtype=stored.dtype)
+            found.rows.read_into(0, rows.data.cast("B"))
+        rows.setflags(write=False)
+        return rows
+
+    def forget(self, plans: Collection[str]) -> None:
+        """See `RecordEngine.forget`."""
+        if self._kept is not None:
+            self._kept.forget(plans)
+
+    def tidy(self, withdrawn: Callable[[Collection[str]], Collection[str]]) -> None:
+        """See `RecordEngine.tidy`."""
+        if self._kept is not None:
+            self._kept.drop_old()
+            if plans := self._kept.plans:
+                self._kept.forget(withdrawn(plans))
 
     def _memory_limit(self, plan: Plan) -> float:
         """Return the bytes of a study's rows to store in memory; no limit if it needs all rows at once."""
@@ -178,8 +238,24 @@ def zeros(records: int, study: Study) -> LocalRecords:
     return LocalRecords(rows, study, RecordsSummary(persons=records, file=b"", quality=()), b"")
 
 
-def make_engine(config: SiteConfig) -> RecordEngine:
-    """Return the engine for the records of this site's studies. Raises as `site_dictionary`."""
+def make_engine(config: SiteConfig, progress: LoadProgress | None = None) -> RecordEngine:
+    """Return the engine for the records of this site's studies. A daemon states in `progress` how far its
+    loads are. Raises as `site_dictionary`."""
     if config.engine.kind is EngineKind.DASK:
         return DaskEngine(config.records, config.column, plausible_ranges(config), config.engine.cluster)
-    return LocalEngine(record_reader(config), config.engine, config.scratch, config.policy.maximum_records)
+    most, read = config.policy.maximum_records, record_reader(config)
+    return LocalEngine(read, config.engine, config.scratch, most, kept_grids(config), progress)
+
+
+def kept_grids(config: SiteConfig) -> KeptGrids | None:
+    """Return an empty store of grids, if this site keeps them. The digest of a SELECT takes as long as its
+    records, so none of it is kept."""
+    engine, records = config.engine, config.records
+    if engine.keep_hours == 0 or not records.is_files:
+        return None
+
+    def digest() -> bytes:
+        return records_digest(records, reader.digest(records, engine.reading), config.column)
+
+    most, seconds = MIB * engine.keep_mib, HOUR_SECONDS * engine.keep_hours
+    return KeptGrids(config.scratch, most, seconds, records.files, digest)
