@@ -69,7 +69,7 @@ OF_LINES: tuple[Mutant, ...] = (
     of("P30", f"{RECORDS}/tables/cells.py", "self.tally.lost_below += lines", "pass", GENERATED),
     *each(
         "P30",
-        f"{RECORDS}/records.py",
+        f"{RECORDS}/summary.py",
         f"{KEYS}::test_the_keys_change_the_version_of_the_records",
         (", config.reading_digest):", "):"),
     ),

@@ -64,6 +64,8 @@ OF_LOADING: tuple[Mutant, ...] = (
     # ---- chunks of text
     of("P30", f"{RECORDS}/sources/delimited_chunks.py", "b'\"' in chunk or not is_utf8(chunk)",
        "b'\"' in chunk", f"{CHUNKS}::test_lost_lines_are_counted_and_open_quotes_refused"),
+    of("P30", f"{RECORDS}/sources/delimited_chunks.py", "            chunk = BOM_UTF8 + chunk\n",
+       "            pass\n", f"{CHUNKS}::test_a_byte_order_mark_in_a_line_stays_wherever_its_chunk_begins"),
     of("P30", f"{RECORDS}/sources/delimited_chunks.py", "            refused += 1\n", "",
        f"{CHUNKS}::test_lost_lines_are_counted_and_open_quotes_refused"),
 )  # fmt: skip

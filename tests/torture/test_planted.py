@@ -314,7 +314,7 @@ async def attacked(folder: Path, *names: str) -> list[sets.Outcome]:
     ("name", "gone"),
     [
         ("below the quorum", Gone(PeerSecrets, "_check_set")),
-        ("one attempt more than the plan has", Gone(MaskedReplies, "_previous_answer")),
+        ("two sets under one number", Gone(MaskedReplies, "_previous_answer")),
         ("an attempt at another round", Gone(Attempt, "is_of", lambda *_: True)),
         ("signed by another federation", Gone(SignedAttempt, "check", lambda signed, _: signed.read())),
     ],

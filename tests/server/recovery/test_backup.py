@@ -93,7 +93,8 @@ async def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path:
         sites = await rig.sites()
         await sites["carl"].stub.Hello(HELLO)
         await sites["anna"].stub.Hello(HELLO)
-        known = pb.NextWorkRequest(known_plans=[bytes.fromhex(digest)])
+        plan = bytes.fromhex(digest)
+        known = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
         polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
         await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
         assert command_output("checkpoints", "--config", toml)["awaited_checkpoints"] == ["bert"]
@@ -102,7 +103,9 @@ async def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path:
         assert (
             command_output("checkpoints", "--config", toml, "--without", "bert")["awaited_checkpoints"] == []
         )
-        found = await polls
+        others = [asyncio.ensure_future(sites[name].stub.NextWork(known)) for name in ("bert", "carl")]
+        found = await polls  # now that each has said that it loads no records
+        await asyncio.gather(*others)
         assert found.HasField("query")
         assert not found.ended
 

@@ -22,6 +22,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.process import unix_ms
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.release_pieces import StoredPieces
 from tests.server.process import process
 from tests.server.rig import SITES, Credentials, Rig, answering, made, refusal, serving, study_toml
 
@@ -132,10 +133,10 @@ async def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = made(tmp_path / "c")
-    built: list[bytes] = []
+    built: list[bytes | None] = []
 
-    def dying_at_the_end(*_: object, release: bytes, **__: object) -> None:
-        built.append(release)
+    def dying_at_the_end(*_: object, release: StoredPieces, **__: object) -> None:
+        built.append(release.first)  # its only piece
         raise Died
 
     with monkeypatch.context() as patched:

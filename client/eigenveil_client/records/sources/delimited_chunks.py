@@ -4,6 +4,7 @@ looked at line by line first."""
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -110,6 +111,8 @@ class ChunkParser:
         types = dict.fromkeys(self._places, pa.string()) | dict.fromkeys(numbers, pa.float64())
         if not chunk.strip(b"\r\n"):
             return _empty([types[place] for place in self._places], self._headers), 0
+        if chunk.startswith(BOM_UTF8):  # Arrow drops one, so a line's cells depended on the lines before it
+            chunk = BOM_UTF8 + chunk
         found = arrow_csv.read_csv(
             pa.BufferReader(chunk),
             read_options=arrow_csv.ReadOptions(

@@ -29,7 +29,6 @@ class LoadProgress:
         self._lock = threading.Lock()
         with suppress(OSError):
             path.unlink(missing_ok=True)  # of a daemon that was killed
-        path.unlink(missing_ok=True)  # of a daemon that was killed
 
     @contextmanager
     def counted(self, plan: str, sink: RowSink) -> Iterator[RowSink]:

@@ -115,3 +115,10 @@ def test_the_top_of_a_file_is_cut_off_in_any_chunks(size: int, tmp_path: Path) -
         chunks = line_chunks(io.BytesIO(text))
         found = without_top(chunks, LineRule(",", 3), header_line=2, units=True)
         assert b"".join(found) == b"1,2,3\n4,5,6\n"
+
+
+@pytest.mark.parametrize("top", ["", "1,2,3\n", '"1",2\n'])
+def test_a_byte_order_mark_in_a_line_stays_wherever_its_chunk_begins(top: str) -> None:
+    text = f"{top}\ufeffP1,7,8\nP1,9,8\n".encode()
+    parsed = ChunkParser(HEADERS, HEADERS, (), ",").parse(text)
+    assert parsed.batch.column(0).to_pylist()[-2:] == ["\ufeffP1", "P1"]

@@ -111,7 +111,7 @@ def test_a_grid_has_all_of_a_study_that_changes_its_rows_and_no_more(name: str) 
     else:
         assert name in {
             "federation", "applicant", "choose", "scaling", "rank", "batches", "trust", "colluding",
-            "attempts", "prior",
+            "spare_attempts", "prior",
         }  # fmt: skip
 
 
