@@ -88,7 +88,7 @@ OF_MASKED: tuple[Mutant, ...] = (
           ("self.repeated.get(study, NO_COST) + cost\n", "cost\n")),
     of("P35", DRIVER, "return due if covered and", "return due if",
        "tests/server/masked/test_masked_rounds.py"
-       "::test_a_study_without_attempts_left_fails_and_reports_its_charges"),
+       "::test_no_attempt_is_made_that_the_pool_does_not_pay_for"),
     of("P35", "simulation.py", "most_attempts and covered", "most_attempts", f"{TESTS}/test_simulated.py"
        "::test_a_study_without_attempts_or_sites_left_fails_and_attempts_stay_charged"),
     of("P35", "reporting/document.py", " or repeated > pool", "",
