@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -71,6 +74,29 @@ GOLDEN = {
     Algorithm.DP_PCA: (90_952, 9_549),
     Algorithm.PRIVATE_OJA: (52_896, 47_606),
 }
+
+
+def noise(algorithm: str, spares: int) -> str:
+    """Noise of a study with spare attempts, times that without any, as the pages state it."""
+    study = replace(masked(spares, algorithm=Algorithm(algorithm), expected_records=5000), epsilon=1.0)
+    without = make_plan(replace(study, spare_attempts=0))
+    return f"{math.sqrt(without.micro_rho / make_plan(study).micro_rho):.2f}"
+
+
+def test_pages_state_the_noise_that_spare_attempts_cost() -> None:
+    rows = re.findall(
+        r"^\| ([a-z-]+)[^|]* \| (1\.\d+) \| (\d\.\d+) \| (\d\.\d+) \|$", page("docs/spare-attempts.md"), re.M
+    )
+    assert len(rows) == 4
+    for algorithm, *stated in rows:
+        assert stated == [noise(algorithm, spares) for spares in (1, 2, 5)], algorithm
+    example = " ".join(page("deploy/config/study.example.toml").replace("\n#", "").split())
+    two = f"dp-pca has {noise('dp-pca', 2)} times the noise, gauss-cov {noise('gauss-cov', 2)} times"
+    assert f"{two} (epsilon = 1, 3 columns, 5,000 expected records" in example
+
+
+def page(name: str) -> str:
+    return (Path(__file__).parents[3] / name).read_text()
 
 
 @pytest.mark.parametrize("expected", [1000, 100_000])
