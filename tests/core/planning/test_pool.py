@@ -128,14 +128,11 @@ def test_no_number_of_records_has_a_dearer_query(algorithm: Algorithm, expected:
 
 
 def test_no_number_of_records_is_rehearsed_twice() -> None:
-    plan, seen = make_plan(masked(1, algorithm=Algorithm.DP_PCA, expected_records=SMALL_SAMPLE)), []
-
-    def counted(plan: Plan, records: int) -> Any:
-        return seen.append(records) or rehearse(plan, records)
-
-    with mock.patch.object(choose, "rehearse", lambda plan, records, stage: counted(plan, records)):
+    plan = make_plan(masked(1, algorithm=Algorithm.DP_PCA, expected_records=SMALL_SAMPLE))
+    with mock.patch.object(choose, "rehearse", side_effect=rehearse) as counted:
         dearest(plan)
-    assert sorted(seen) == [1, SMALL_SAMPLE - 1, SMALL_SAMPLE, plan.most_records]
+    seen = sorted(call.args[1] for call in counted.call_args_list)
+    assert seen == [1, SMALL_SAMPLE - 1, SMALL_SAMPLE, plan.most_records]
 
 
 @pytest.mark.parametrize("spares", [1, 2, 6, 7])
