@@ -118,7 +118,8 @@ def with_pool(plan: Plan) -> Plan:
     total = affordable(plan.study, plan.algorithm).micro_rho
     micro_rho = total
     for _ in range(DIVISIONS):
-        divided = replace(plan, micro_rho=micro_rho, spare_micro_rho=total - micro_rho)
+        rest = min(total - micro_rho, spares * micro_rho)  # a plan's pool is no larger
+        divided = replace(plan, micro_rho=micro_rho, spare_micro_rho=rest)
         pool = spares * dearest(divided)
         if best.micro_rho < micro_rho <= total - pool:
             best = replace(divided, spare_micro_rho=pool)
@@ -129,9 +130,15 @@ def with_pool(plan: Plan) -> Plan:
 
 
 def dearest(plan: Plan) -> int:
-    """Return the cost of the dearest query of a plan, in micro-rho, with the expected and with the most
-    records. Raises RequestError: as `possible_rehearsals`."""
-    courses = (*possible_rehearsals(plan), rehearse(plan, plan.most_records))
+    """Return the cost of the dearest query of a plan, in micro-rho, for any number of records.
+
+    Costs follow the noised number of records: shares change at `SIZES`, and the fewer records, the fewer
+    rounds and steps share the budget, so a single record has the dearest of them. The expected and the most
+    records are rehearsed as well, all with each first stage and with the one that the releases choose. Raises
+    RequestError: as `rehearse`."""
+    records = dict.fromkeys((plan.study.expected_records, plan.most_records, 1, *SIZES))
+    stages = (None, *first_stages(plan))
+    courses = (rehearse(plan, n, first_stage) for n in records for first_stage in stages)
     return max((one.priced.micro_rho for course in courses for one in course), default=0)
 
 
@@ -295,9 +302,8 @@ def _predicted(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum) ->
         named = study.with_algorithm(algorithm)
         plan = plan_for(named, algorithm, federation="planner", submission="planner")
         if study.spare_attempts:
-            # Searches vary the two below, which hardly change the share.
-            alike = replace(named, epsilon=1.0, expected_records=MAX_RECORDS)
-            share, total = dearest_share(alike, algorithm), plan.cost.micro_rho
+            # Searches vary epsilon, which changes the share by rounding only.
+            share, total = dearest_share(replace(named, epsilon=1.0), algorithm), plan.cost.micro_rho
             micro_rho = max(plan.micro_rho, math.floor(total / (1 + study.spare_attempts * share)))
             plan = replace(plan, micro_rho=micro_rho, spare_micro_rho=total - micro_rho)
         return predict_plan_error(plan, spectrum)

@@ -156,6 +156,24 @@ async def test_a_study_without_attempts_left_fails_and_reports_its_charges(
         disarm()
 
 
+async def test_no_attempt_is_made_that_the_pool_does_not_pay_for(
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool is for one attempt at the dearest round, and far fewer than 8 numbers are used."""
+    dear, lost = ROUNDS - 1, {1: "carl", 2: "bert"}
+
+    def loses(site: str, place: Place) -> bool:
+        return place[0] == dear and lost.get(place[1]) == site
+
+    pass_without(monkeypatch, loses)
+    sites = await masked_sites(rig, loses)
+    async with serving_sites(sites):
+        digest, last = await ends(rig, ada, masked_toml(spares=1))
+    assert last.state == pb.STUDY_STATE_FAILED
+    assert f"round {ROUNDS} lost bert in attempt 2, and no spare attempt is left" in last.failure
+    assert [round for round, _, _ in charges_of(rig, digest)] == [*range(ROUNDS), dear]
+
+
 @pytest.mark.parametrize("how", ["declines", "denied"])
 async def test_an_attempt_is_worthless_at_once_without_a_member(rig: Rig, how: str) -> None:
     sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")

@@ -287,7 +287,8 @@ class MaskedReplies:
         wait_for_tick()  # the time of drawing would reveal the share
         self._outgoing.masked(plan, round_query, checked_attempt, answer, session.unsaved(), current_secrets)
         session.mark_saved()
-        if attempt.number == plan.most_attempts:
+        last = attempt.number == plan.most_attempts
+        if last or not self._store.rounds.pool_covers(plan, round_query):
             self._exact_answers.pop(plan.digest)
         event("round-answered", study=round_query.plan_digest, round=round_query.round)
         return MaskedAnswer(contribution=answer, number=attempt.number)
