@@ -133,10 +133,10 @@ async def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = made(tmp_path / "c")
-    built: list[bytes | None] = []
+    built: list[bytes] = []
 
     def dying_at_the_end(*_: object, release: StoredPieces, **__: object) -> None:
-        built.append(release.first)  # its only piece
+        built.append(bytes(release.first or b""))  # its only piece
         raise Died
 
     with monkeypatch.context() as patched:
