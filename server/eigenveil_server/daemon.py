@@ -38,7 +38,7 @@ from eigenveil_server.pki.keys import ServerCertificate, load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.pki.release_keys import complete as complete_key_change
 from eigenveil_server.planning.pool import PlanningPool
-from eigenveil_server.process import Clock, Compute, Fatal, end_process, unix_ms
+from eigenveil_server.process import Clock, Compute, Fatal, end_process, short_turns, unix_ms
 from eigenveil_server.recovery.checkpoints import Checkpoints
 from eigenveil_server.rpc.callers import Admissions, Calls, Watchdog
 from eigenveil_server.rpc.interceptor import (
@@ -289,7 +289,8 @@ def serve_until_stopped(config: Config) -> NoReturn:
     raise_file_limit()
     reuse_buffers()
     log.to_stderr(config.log_format)
-    asyncio.run(_serve(config))
+    with short_turns():
+        asyncio.run(_serve(config))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # without waiting: drawing noise cannot be interrupted, and a kill is always safe

@@ -1,5 +1,5 @@
 """Basics of one process: the wall clock, the immediate end after a fatal error, and the worker threads.
-Arithmetic, work of minutes, and noise each have a thread pool of their own."""
+Arithmetic, work of minutes, and noise each have a thread pool."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NoReturn, ParamSpec, TypeVar
 
@@ -52,16 +52,24 @@ NOISE_THREADS = 2
 SWITCH_SECONDS = 0.0005  # that a thread runs Python while another waits to
 
 
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Limit what delays the event loop of this process. Linear algebra runs on the calling thread alone, not
+    on all cores. A thread runs Python for at most SWITCH_SECONDS while the loop waits; Python's default is 5
+    ms."""
+    default = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        with single_blas_thread():
+            yield
+    finally:
+        sys.setswitchinterval(default)
+
+
 class Compute:
-    """Thread pools for work off the event loop. `draws` is the pool that draws noise in advance. Until it is
-    closed, linear algebra runs on the calling thread alone: on all cores it would delay the event loop, as
-    would a thread that runs Python for all of the interpreter's usual 5 ms, each time that the loop waits."""
+    """Thread pools for work off the event loop. `draws` is the pool that draws noise in advance."""
 
     def __init__(self) -> None:
-        self._limits = ExitStack()
-        self._limits.enter_context(single_blas_thread())
-        self._limits.callback(sys.setswitchinterval, sys.getswitchinterval())
-        sys.setswitchinterval(SWITCH_SECONDS)
         self._arithmetic = ThreadPoolExecutor(ARITHMETIC_THREADS, thread_name_prefix="arithmetic")
         self._alone = ThreadPoolExecutor(1, thread_name_prefix="alone")
         self.draws = ThreadPoolExecutor(NOISE_THREADS, thread_name_prefix="noise")
@@ -79,4 +87,3 @@ class Compute:
         self._alone.shutdown()
         self._arithmetic.shutdown()
         self.draws.shutdown(cancel_futures=True)
-        self._limits.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 
 SQLITE = "common/eigenveil_common/storage/sqlite.py"
 FAILING = "tests/common/storage/test_failing_disk.py"
@@ -24,9 +24,24 @@ OF_CRASHES: tuple[Mutant, ...] = (
     of("P6", "server/eigenveil_server/process.py", "problem.exit_code", "0", ENDS),
     of("R12", PIECES, " AND piece >= ?", " AND piece < 0 AND piece >= ?", CUT),
     of("R12", PIECES, "DO UPDATE SET data = excluded.data", "DO NOTHING", CUT),
-    of("R12", LONG, "            return []\n", "            return [(FIRST, 0)]\n", CUT),
-    of("R12", LONG, "[max(0, start - at) : start + most - at]", "[max(0, start - at) :]",
-       f"{PIECED}::test_any_part_of_a_release_is_read_as_it_was_stored"),
+    of("R12", PIECES, "    if not change.execute(unpublished, (study, StudyState.RUNNING.value)):\n",
+       "    if False:\n", f"{PIECED}::test_a_study_that_has_ended_takes_no_piece"),
+    of("R12", PIECES, " AND release IS NULL", "", f"{PIECED}::test_a_study_that_has_ended_takes_no_piece"),
+    of("R12", "server/eigenveil_server/studies/study_run.py",
+       '                failpoint("release-piece-stored")\n        except InternalError as problem:\n'
+       "            self._repository.fatal(problem)\n",
+       '                failpoint("release-piece-stored")\n        except InternalError as problem:\n'
+       "            raise problem\n",
+       f"{PIECED}::test_a_change_that_fails_beside_a_piece_ends_the_process_and_fails_no_charged_study"),
+    of("R12", LONG, "(begun, key)\n        if not rows or rows[0][0] is None:\n            return None\n",
+       '(begun, key)\n        if not rows or rows[0][0] is None:\n            return b"", 0\n', CUT),
+    of("R12", LONG, "        if first_bytes < PIECE_BYTES:\n            return []\n", "",
+       f"{PIECED}::test_nothing_follows_a_short_first_piece"),
+    *each("R12", LONG, f"{PIECED}::test_any_part_of_a_release_is_read_as_it_was_stored",
+          ("min(length, start + most - at)", "length"),
+          ("(start + 1, wanted, *key)", "(start, wanted, *key)")),
+    of("R12", LONG, "skipped = max(0, start - at)", "skipped = 0",
+       f"{PIECED}::test_a_part_of_a_release_stored_whole_reads_no_more_bytes_than_it_has"),
     of("R32", "reporting/release_file.py", "return at == len(data)", "return True",
        "tests/core/reporting/test_release_file.py"),
     of("P27", "common/eigenveil_common/storage/ledger_store.py",

@@ -111,6 +111,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("R21", f"{SERVER}/rpc/service.py", "await self._readable(digest)\n        return", "return",
        "tests/server/rpc/test_released_rounds.py"
        "::test_each_released_round_is_fetched_as_it_was_sealed"),
+    of("R21", f"{SERVER}/rpc/service.py", 'b"" if start else read_query()', "read_query()",
+       "tests/server/rpc/test_released_rounds.py"
+       "::test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is"),
     of("R24", f"{SERVER}/rpc/service.py",
        "                if not is_own:\n                    clear_consent_texts(event)\n", "",
        f"{TOLD}"

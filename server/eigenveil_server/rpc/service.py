@@ -62,9 +62,10 @@ LARGEST_ROW = 2**63 - 1
 ReadPart = Callable[[int, int], tuple[pb.SealedRound, int]]
 
 
-def release_part(query_bytes: bytes, start: int, read: ReadPart) -> pb.GetRoundResponse:
-    """Return what fits a message of a release, from byte `start` of its values, and first its query. [R21]"""
-    query_part = b"" if start else query_bytes
+def release_part(read_query: Callable[[], bytes], start: int, read: ReadPart) -> pb.GetRoundResponse:
+    """Return what fits a message of a release, from byte `start` of its values. The first part has its query,
+    which the others do not read. [R21]"""
+    query_part = b"" if start else read_query()
     message, size = read(start, min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part)))
     if query_part:
         message.query.ParseFromString(query_part)
@@ -377,8 +378,8 @@ class Service(CoordinatorServicer):
         studies = self._repository.studies
         if not studies.is_sealed(digest, round):
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {round_label(round)}")
-        query_bytes = studies.query_bytes(digest, round)
-        return release_part(query_bytes, start, partial(studies.sealed_part, digest, round))
+        read_query = partial(studies.query_bytes, digest, round)
+        return release_part(read_query, start, partial(studies.sealed_part, digest, round))
 
     async def _readable(self, digest: str) -> StoredStudy:
         """Return a study whose release the caller may read: any analyst, or an invited site."""

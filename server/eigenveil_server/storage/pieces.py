@@ -1,6 +1,6 @@
-"""Long values in pieces. A database copies each value under the interpreter's lock, and for all of a
-statement under its own, while no call is served: 32 MB in 30 ms, a piece in less than one. The first piece
-stands in the row that the value belongs to, the others in numbered rows of their own."""
+"""Long values, stored in pieces. While a database copies a value, no call is served: 30 ms for 32 MB, and for
+a piece less than one. The first piece is in the row that the value belongs to. The others have numbered rows
+in a second table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import numpy as np
 from eigenveil.reporting.release_file import Data
 from eigenveil_common.storage.database import Database
 
-PIECE_BYTES = 2**20  # of one piece; the last may be shorter
-FIRST = None  # in the place of a number: the piece that stands in the row
+# Of each piece but the last. Frozen in stored data: after a shorter first piece, no other is read. Before
+# schema 16 a release was one piece of any length.
+PIECE_BYTES = 2**20
+FIRST = None  # instead of a number: the piece in the row that the value belongs to
 Key = tuple[str | int, ...]
 
 
 def split(parts: Iterable[Data]) -> Iterator[Data]:
-    """Yield the bytes of `parts` in pieces of PIECE_BYTES, and a shorter last one. A piece within one part
-    is not copied."""
+    """Yield the bytes of `parts` in pieces of PIECE_BYTES, of which the last may be shorter. A piece within
+    one part is not copied."""
     pending: list[Data] = []
     size = 0
     for data in parts:
@@ -39,9 +41,9 @@ def _joined(pending: list[Data]) -> Data:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Storage of long values by key: column and table of the first piece and its condition, and those of the
-    others, which are numbered."""
+class PiecedColumn:
+    """Column of long values in pieces. `column`, `table` and `where` select the first piece of a value by its
+    key; `more_column`, `more_table` and `more_where` select the others, which are numbered."""
 
     column: str
     table: str
@@ -51,51 +53,54 @@ class Place:
     more_where: str
 
     def read(self, reader: Database, key: Key) -> memoryview | None:
-        """Return the whole value, read-only and in memory once; None where there is no first piece."""
+        """Return a whole value, read-only and in memory once; None if it has no first piece."""
         rows = reader.rows(f"SELECT {self.column} FROM {self.table} WHERE {self.where}", key)
         if not rows or rows[0][0] is None:
             return None
         first = bytes(rows[0][0])
-        if len(first) < PIECE_BYTES:  # no other follows
+        others = self._others(reader, key, len(first))
+        if not others:
             return memoryview(first)
-        lengths = self._lengths(reader, key)
-        data = np.empty(sum(length for _, length in lengths), dtype=np.uint8)
-        at = 0
-        for number, length in lengths:
-            piece = first if number is FIRST else self._piece(reader, key, number)
+        data = np.empty(len(first) + sum(length for _, length in others), dtype=np.uint8)
+        data[: len(first)] = np.frombuffer(first, dtype=np.uint8)
+        at = len(first)
+        for number, length in others:
+            piece = self._bytes(reader, key, number, 0, length)
             data[at : at + length] = np.frombuffer(piece, dtype=np.uint8)
             at += length
         data.setflags(write=False)
         return data.data
 
     def read_part(self, reader: Database, key: Key, start: int, most: int) -> tuple[bytes, int] | None:
-        """Return up to `most` bytes from byte `start` on, and the size of the whole; None as `read`. No other
-        pieces are read."""
-        lengths = self._lengths(reader, key)
-        if not lengths:
-            return None
-        found: list[bytes] = []
-        at = 0
-        for number, length in lengths:
-            if at < start + most and at + length > start:
-                found.append(self._piece(reader, key, number)[max(0, start - at) : start + most - at])
-            at += length
-        return b"".join(found), at
-
-    def _lengths(self, reader: Database, key: Key) -> list[tuple[int | None, int]]:
-        """Return number and bytes of each piece, in order; none where there is no first piece."""
+        """Return up to `most` bytes of a value from byte `start` on, and the size of the whole; None if it
+        has no first piece. Other bytes do not leave the database."""
         begun = f"SELECT LENGTH({self.column}) FROM {self.table} WHERE {self.where}"
         rows = reader.rows(begun, key)
         if not rows or rows[0][0] is None:
+            return None
+        found: list[bytes] = []
+        at = 0
+        for number, length in [(FIRST, rows[0][0]), *self._others(reader, key, rows[0][0])]:
+            skipped = max(0, start - at)
+            wanted = min(length, start + most - at) - skipped
+            if wanted > 0:
+                found.append(self._bytes(reader, key, number, skipped, wanted))
+            at += length
+        return b"".join(found), at
+
+    def _others(self, reader: Database, key: Key, first_bytes: int) -> list[tuple[int, int]]:
+        """Return number and length in bytes of each piece after the first, in order; none after a short first
+        one."""
+        if first_bytes < PIECE_BYTES:
             return []
         more = f"SELECT piece, LENGTH({self.more_column}) FROM {self.more_table} WHERE {self.more_where}"
-        others = [(row[0], row[1]) for row in reader.rows(f"{more} ORDER BY piece", key)]
-        return [(FIRST, rows[0][0]), *others]
+        return [(row[0], row[1]) for row in reader.rows(f"{more} ORDER BY piece", key)]
 
-    def _piece(self, reader: Database, key: Key, number: int | None) -> bytes:
-        if number is FIRST:
-            rows = reader.rows(f"SELECT {self.column} FROM {self.table} WHERE {self.where}", key)
-        else:
-            found = f"SELECT {self.more_column} FROM {self.more_table} WHERE {self.more_where} AND piece = ?"
-            rows = reader.rows(found, (*key, number))
-        return bytes(rows[0][0])
+    def _bytes(self, reader: Database, key: Key, number: int | None, start: int, wanted: int) -> bytes:
+        """Return `wanted` bytes of one piece from byte `start` on."""
+        column, table, where = self.column, self.table, self.where
+        if number is not FIRST:
+            column, table, where = self.more_column, self.more_table, f"{self.more_where} AND piece = ?"
+            key = (*key, number)
+        found = f"SELECT SUBSTR({column}, ?, ?) FROM {table} WHERE {where}"
+        return bytes(reader.rows(found, (start + 1, wanted, *key))[0][0])

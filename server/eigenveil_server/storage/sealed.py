@@ -21,7 +21,7 @@ from eigenveil.reporting.verify import load_release
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.storage.pieces import Place, split
+from eigenveil_server.storage.pieces import PiecedColumn, split
 
 UNREADABLE = (ValueError, KeyError, TypeError, InvalidSignature, DecodeError, PeerError, RequestError)
 
@@ -81,7 +81,7 @@ class SealedRelease:
         return round_to_proto(self.release, self.signed_round)
 
 
-VALUES = Place(
+VALUES = PiecedColumn(
     column='"values"', table="releases", where="(study, round) = (?, ?)",
     more_column='"values"', more_table="releases_continued", more_where="(study, round) = (?, ?)",
 )  # fmt: skip

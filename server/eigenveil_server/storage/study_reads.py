@@ -32,6 +32,7 @@ from eigenveil_server.storage.states import ConsentState, StudyState, consents
 EVENTS_AT_ONCE = 256
 AWAITING_APPROVAL = "waiting for the operator's approval"
 PLANS = 16  # cached after parsing
+CHECKED = 1024  # studies, and as many rounds, whose releases are read in parts without another check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +105,9 @@ class RoundAnswers:
 class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
-        self._checked: set[str] = set()  # studies whose releases were checked
-        self._checked_rounds: set[tuple[str, int]] = set()
         self._read = lru_cache(maxsize=PLANS)(plan_from_json)
+        self._check_once = lru_cache(maxsize=CHECKED)(self._check)
+        self._check_round_once = lru_cache(maxsize=CHECKED)(self._check_round)
 
     def plan(self, plan_json: bytes) -> Plan:
         """Return a stored plan, or one about to be stored. Raises as `plan_from_json`."""
@@ -156,17 +157,20 @@ class Studies:
         """Return the signed release, once there is one. Raises InternalError: code `storage`: it was
         changed."""
         data = RELEASE.read(self._reader, (digest,))
-        if data is not None and digest not in self._checked:
+        if data is not None:
             check_release(digest, data)
-            self._checked.add(digest)
         return data
+
+    def _check(self, digest: str) -> None:
+        self.release(digest)
 
     def release_part(self, digest: str, start: int, most: int) -> tuple[bytes, int] | None:
         """Return up to `most` bytes of the release from byte `start` on, and its size. Raises as `release`,
         at the first part that is read."""
-        if digest not in self._checked:
-            self.release(digest)
-        return RELEASE.read_part(self._reader, (digest,), start, most)
+        found = RELEASE.read_part(self._reader, (digest,), start, most)
+        if found is not None:
+            self._check_once(digest)
+        return found
 
     def sealed_rounds(self, digest: str) -> list[SealedRelease]:
         """Return the sealed releases of a study, in order. Raises InternalError: code `storage`: a stored
@@ -181,13 +185,14 @@ class Studies:
     def is_sealed(self, digest: str, round: int) -> bool:
         return bool(self._outlines(digest, round))
 
+    def _check_round(self, digest: str, round: int) -> None:
+        self.sealed(digest, round)
+
     def sealed_part(self, digest: str, round: int, start: int, most: int) -> tuple[pb.SealedRound, int]:
         """Return the release of a sealed round with up to `most` bytes of its values from byte `start` on,
         and the bytes of all. Raises as `sealed_rounds`, at the first part that is read."""
+        self._check_round_once(digest, round)
         (row,) = self._outlines(digest, round)
-        if (digest, round) not in self._checked_rounds:
-            sealed_of(self._reader, row)
-            self._checked_rounds.add((digest, round))
         return part_of(self._reader, row, start, most)
 
     def _outlines(self, digest: str, round: int) -> Sequence[Row]:

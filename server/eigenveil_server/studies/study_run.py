@@ -250,12 +250,17 @@ class StudyRun:
 
     async def _store_pieces(self, parts: list[Data]) -> StoredPieces:
         """Store all pieces of the release but the first, each in a transaction of its own: other studies'
-        rounds come in between. They follow from sealed releases, and nothing reads them yet."""
+        rounds come in between. They follow from sealed releases, and nothing reads them yet. Any error ends
+        the process, and the next one resumes the study. It may be of another change in the same transaction,
+        and the study is charged."""
         first, *others = split(parts)
-        for number, piece in enumerate(others, start=1):
-            write = partial(store_piece, study=self.digest, number=number, data=piece)
-            await self._repository.writer.write(write)
-            failpoint("release-piece-stored")
+        try:
+            for number, piece in enumerate(others, start=1):
+                write = partial(store_piece, study=self.digest, number=number, data=piece)
+                await self._repository.writer.write(write)
+                failpoint("release-piece-stored")
+        except InternalError as problem:
+            self._repository.fatal(problem)
         return StoredPieces(first=first, count=1 + len(others))
 
     async def _end(self, state: StudyState, failure: str = "", release: StoredPieces = NO_PIECES) -> None:

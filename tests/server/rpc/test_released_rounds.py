@@ -44,15 +44,20 @@ async def test_each_released_round_is_fetched_as_it_was_sealed(
 @pytest.mark.parametrize("round_query", [0, 1, 3 * 2**20, 4 * 2**20 - 200 * 1024])
 def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(round_query: int) -> None:
     """[R21] A plan is accepted where its questions fit a message beside it, and it has some bytes."""
-    values, joined, number = bytes(range(256)) * 5 * 2**12, b"", 0
+    values, joined, number, questions = bytes(range(256)) * 5 * 2**12, b"", 0, list[int]()
 
     def read(start: int, most: int) -> tuple[pb.SealedRound, int]:
         return pb.SealedRound(values=values[start : start + most]), len(values)
 
     gradient = pb.Gradient(spec=pb.GradientSpec(centre=bytes(round_query)))
     question = pb.Query(gradient=gradient).SerializeToString()
+
+    def read_query() -> bytes:
+        questions.append(number)
+        return question
+
     while len(joined) < len(values):
-        text = service.release_part(question, len(joined), read)
+        text = service.release_part(read_query, len(joined), read)
         assert text.ByteSize() < MESSAGE_BYTES
         assert text.total_bytes == len(values)
         piece = text.release
@@ -60,3 +65,4 @@ def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(
         joined, number = joined + piece.values, number + 1
         assert piece.values
     assert joined == values
+    assert questions == [0], "a transfer that goes on reads no query"
