@@ -42,6 +42,9 @@ OF_CRASHES: tuple[Mutant, ...] = (
           ("(start + 1, wanted, *key)", "(start, wanted, *key)")),
     of("R12", LONG, "skipped = max(0, start - at)", "skipped = 0",
        f"{PIECED}::test_a_part_of_a_release_stored_whole_reads_no_more_bytes_than_it_has"),
+    of("R32", "reporting/release_file.py", "bytes(data[HEADER_BYTES:])", "data[HEADER_BYTES:]",
+       "tests/core/reporting/test_release_file.py"
+       "::test_sums_over_an_array_do_not_depend_on_the_length_of_the_document_before_it"),
     of("R32", "reporting/release_file.py", "return at == len(data)", "return True",
        "tests/core/reporting/test_release_file.py"),
     of("P27", "common/eigenveil_common/storage/ledger_store.py",
