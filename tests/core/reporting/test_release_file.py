@@ -91,7 +91,7 @@ def test_an_array_is_written_as_numpy_does_and_read_again(values: Any) -> None:
 def test_sums_over_an_array_do_not_depend_on_the_length_of_the_document_before_it(
     document_bytes: int,
 ) -> None:
-    """Within the file an array begins at any byte; over one that is not aligned NumPy adds in another order."""
+    """Within the file an array begins at any byte; NumPy adds one that is not aligned in another order."""
     values = np.random.default_rng(3).normal(size=(200, 200))
     members = {"release.json": bytes(document_bytes), "x": array_file(values)}
     read = read_array(describe_array("x", values), read_archive(write_archive(members)))
