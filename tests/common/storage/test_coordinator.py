@@ -28,6 +28,7 @@ from eigenveil_server.recovery.backup import restored
 from eigenveil_server.recovery.checkpoints import read_checkpoint
 from eigenveil_server.storage import pieces
 from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.release_pieces import RELEASE
 from tests.common.storage.cluster import binaries
 from tests.server.process import command, process
 from tests.server.recovery.test_restart import charges, enrolled
@@ -82,6 +83,9 @@ async def test_long_releases_are_read_as_sealed(tmp_path: Path, url: str, monkey
             await ada.events(digest)
         releases = [one.release for one in rig.daemon.runtime.repository.studies.sealed_rounds(digest)]
         assert max(one.values.nbytes for one in releases) > 3 * 12
+        whole, reader = await ada.release(digest), rig.daemon.runtime.repository.store.reader
+        for start in (0, 5, 12, len(whole) - 3):
+            assert RELEASE.read_part(reader, (digest,), start, 30) == (whole[start:][:30], len(whole))
 
 
 async def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: str) -> None:
