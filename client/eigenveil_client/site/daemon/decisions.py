@@ -128,6 +128,7 @@ class PlanDecisions:
         self._plans: dict[str, Plan] = {}
         self._rosters = [str(member.folder / kind.file) for kind in KINDS]
         self._agreed: dict[str, ConsentBasis] = {}  # studies that were answered, and on which basis
+        self._refused: dict[str, tuple[ConsentBasis, str]] = {}  # those that were not, with the error code
         # Ordered sets: plans that are stored, and plans of which only a digest is stored.
         self._open_plans = dict.fromkeys(store.studies.not_ended())
         self._declined = dict.fromkeys(store.declined.not_ended())
@@ -157,7 +158,9 @@ class PlanDecisions:
         return self.statuses().get(digest, (None, False))[0] is ConsentStatus.ACCEPTED
 
     def forget(self, digest: str) -> None:
-        for known in (self._plans, self._open_plans, self._declined, self._agreed):
+        for known in (
+            self._plans, self._open_plans, self._declined, self._agreed, self._refused,
+        ):  # fmt: skip
             known.pop(digest, None)
 
     def _remember_declined(self, digest: str) -> None:
@@ -278,17 +281,26 @@ class PlanDecisions:
         return plan
 
     def refusal_code(self, digest: str) -> str | None:
-        """Return the error code of the reason why a study is not answered now, or None. Raises InternalError,
-        code `storage`, and RosterUnusable."""
+        """Return the error code of the reason why a study is not answered now, or None. A decision is
+        repeated once its basis has changed. Raises InternalError, code `storage`, and RosterUnusable."""
+        basis = self._store.consent_basis(self._rosters)  # before anything is read
+        if self._agreed.get(digest) == basis:
+            return None
+        known = self._refused.get(digest)
+        if known is not None and known[0] == basis:
+            return known[1]
         try:
             self.agreed(digest)
         except AwaitingDecision:
-            return ConsentStatus.PENDING.value
+            code = ConsentStatus.PENDING.value
         except EigenveilError as problem:
             if problem.code is Code.STORAGE or isinstance(problem, RosterUnusable):
                 raise
-            return str(problem.code.value)
-        return None
+            code = problem.code.value
+        else:
+            return None
+        self._refused[digest] = basis, code
+        return code
 
     def _parsed_plan(self, received: ReceivedPlan) -> Plan:
         if received.plan not in self._plans:

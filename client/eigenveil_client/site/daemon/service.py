@@ -69,7 +69,7 @@ class SiteDaemon:
         identity: Callable[[], StoredIdentity],
         statement: SiteStatement | None = None,
     ) -> None:
-        self._worker = worker
+        self.worker = worker
         self._store = worker.store
         self._identity = identity
         self._statement = None if statement is None else statement.to_proto()
@@ -90,8 +90,8 @@ class SiteDaemon:
             self._serve(),
             store.note_periodically(),
             store.traffic.flush_periodically(),
-            remind_periodically(self._worker),
-            tidy_periodically(self._worker),
+            remind_periodically(self.worker),
+            tidy_periodically(self.worker),
         )
         tasks = [asyncio.create_task(work) for work in background]
         try:
@@ -167,11 +167,11 @@ class SiteDaemon:
         except EigenveilError as problem:
             raise ConnectionLost(problem) from problem
         self._current_identity = self._identity()  # the greeting may have brought a new list of authorities
-        self._worker.follow_identity(self._current_identity)
+        self.worker.follow_identity(self._current_identity)
         await self._update_dictionary(stub)
         if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
             self._warn_once("clocks-differ")
-        return SiteConnection(self._worker, stub, hello.limits, self.contact)
+        return SiteConnection(self.worker, stub, hello.limits, self.contact)
 
     async def _update_dictionary(self, stub: rpc.CoordinatorAsyncStub) -> None:
         """Store the federation's dictionary beside the identity; a site works without one. Raises
@@ -276,7 +276,12 @@ async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteSt
         writing = write_periodically(metrics, daemon.contact, lambda: store.ledger.totals)
         written = asyncio.ensure_future(writing)
         task.add_done_callback(lambda _: written.cancel())
+
+    def stop() -> None:
+        daemon.worker.ahead.close()  # the end of the loop waits for a thread that may wait for a load
+        task.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     with suppress(asyncio.CancelledError):
         await task

@@ -180,9 +180,9 @@ def test_answers_come_from_the_records_loaded_at_acceptance(
 ) -> None:
     _, worker = rig
     assert worker.work(offered(stage)) is None
-    assert worker.load_ahead(worker.agreed()) == {PLAN.digest}
+    assert worker.load_ahead(worker.consent().accepted) == {PLAN.digest}
     hand.do()
-    assert worker.load_ahead(worker.agreed()) == frozenset()
+    assert worker.load_ahead(worker.consent().accepted) == frozenset()
     with mock.patch.object(worker._engine, "load", side_effect=AssertionError):
         answers = [worker.work(work(one)) for one in (FIRST, SECOND)]
     with stage.process() as (_, other):
@@ -196,12 +196,12 @@ def test_no_record_is_read_before_a_person_agrees_nor_after_a_withdrawal(stage: 
     with stage.process() as (store, worker):
         worker.ahead._executor = hand
         worker.work(offered(stage))
-        assert worker.load_ahead(worker.agreed()) == frozenset()
+        assert worker.load_ahead(worker.consent().accepted) == frozenset()
         assert hand.due == []
         received = store.studies.get(PLAN.digest)
         assert received is not None
         store.accept(PLAN, received, None, PERSON)
-        assert worker.load_ahead(worker.agreed()) == {PLAN.digest}
+        assert worker.load_ahead(worker.consent().accepted) == {PLAN.digest}
         store.withdraw(PLAN.digest, replace(PERSON, reason_code=DeclineReason.UNSTATED))
         worker.work(pb.NextWorkResponse())
         with mock.patch.object(worker._engine, "load") as load:
@@ -216,9 +216,9 @@ def test_records_that_broke_are_refused_with_the_query(
     store, worker = rig
     worker.work(offered(stage))
     stage.records.unlink()
-    worker.load_ahead(worker.agreed())
+    worker.load_ahead(worker.consent().accepted)
     hand.do()
-    assert worker.load_ahead(worker.agreed()) == frozenset()
+    assert worker.load_ahead(worker.consent().accepted) == frozenset()
     assert store.egress.rows() == []
     assert reason_of(worker.work(work(FIRST))) == pb.DECLINE_REASON_FAILURE
 
@@ -231,7 +231,7 @@ def test_a_fifth_study_is_not_loaded_ahead(
     reply_to(stage, worker, rehearse(plans[0])[0], plans[0])
     for plan in plans[1:]:
         worker.work(offered(stage, plan))
-    assert worker.load_ahead(worker.agreed()) == {one.digest for one in plans[1:MAX_LOADED_STUDIES]}
+    assert worker.load_ahead(worker.consent().accepted) == {one.digest for one in plans[1:MAX_LOADED_STUDIES]}
 
 
 async def test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded(
