@@ -61,6 +61,13 @@ OF_LOADING: tuple[Mutant, ...] = (
        f"{KEPT}::test_grids_end_by_age_and_the_oldest_by_size"),
     of("TM25", f"{SITE}/config.py", "self.encrypt or not self.keep_hours", "True",
        f"{KEPT}::test_nothing_is_kept_without_a_setting_unencrypted_or_of_a_select"),
+    of("TM23", f"{SITE}/engine/kept_grids.py", "            require()\n", "",
+       f"{KEPT}::test_rows_of_a_study_that_is_withdrawn_before_they_are_kept_are_not"),
+    of("TM23", f"{SITE}/engine/engine.py", "        require()\n        sink(rows)", "        sink(rows)",
+       f"{AHEAD}::test_a_load_ends_once_its_study_is_withdrawn"),
+    *each("R24", f"{SITE}/daemon/answers.py", f"{AHEAD}::test_the_end_of_a_daemon_refuses_nothing",
+          ("        except Exception:\n            self.ahead.require_open()\n            raise",
+           "        finally:\n            pass")),
     # ---- chunks of text
     of("P30", f"{RECORDS}/sources/delimited_chunks.py", "b'\"' in chunk or not is_utf8(chunk)",
        "b'\"' in chunk", f"{CHUNKS}::test_lost_lines_are_counted_and_open_quotes_refused"),

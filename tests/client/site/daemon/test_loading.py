@@ -241,9 +241,9 @@ async def test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded(
     monkeypatch.setattr(connection, "DECISION_POLL_SECONDS", 3600.0)
     go, load = threading.Event(), LocalEngine.load
 
-    def held(engine: LocalEngine, plan: Plan) -> Any:
+    def held(engine: LocalEngine, plan: Plan, require: Callable[[], object]) -> Any:
         assert go.wait(60)
-        return load(engine, plan)
+        return load(engine, plan, require)
 
     monkeypatch.setattr(LocalEngine, "load", held)
     coordinator = Coordinator(work=[offered(stage)])
@@ -261,3 +261,59 @@ async def test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded(
             assert coordinator.hellos == 1, "on the same connection, so before its long poll ended"
     finally:
         go.set()
+
+
+def test_a_load_ends_once_its_study_is_withdrawn(
+    stage: Stage, rig: tuple[SiteStore, SiteWorker], hand: ByHand
+) -> None:
+    _, worker = rig
+    engine, taken = worker._engine, list[int]()
+    assert isinstance(engine, LocalEngine)
+
+    def read(_: object, sink: Callable[[Any], None]) -> None:
+        for block in range(9):
+            sink(np.zeros((2, PLAN.study.dimension), dtype=np.int16))
+            taken.append(block)
+            with stage.process() as (other, _):
+                other.withdraw(PLAN.digest, PERSON)
+
+    engine._read = read  # type: ignore[assignment]
+    worker.work(offered(stage))
+    worker.load_ahead(worker.consent().accepted)
+    hand.do()
+    assert taken == [0]
+
+
+def test_the_end_of_a_daemon_refuses_nothing(stage: Stage, rig: tuple[SiteStore, SiteWorker]) -> None:
+    """Its readers are ended, which is no fault of the records."""
+    store, worker = rig
+    engine = worker._engine
+    assert isinstance(engine, LocalEngine)
+
+    def ended(*_: object) -> None:
+        worker.ahead.close()
+        raise BadRecords("its reader was ended")
+
+    engine._read = ended  # type: ignore[assignment]
+    worker.work(offered(stage))
+    for _ in range(2):
+        assert worker.work(work(FIRST)) is None
+    assert (store.egress.rows(), store.ledger.ledger.spent.micro_rho) == ([], 0)
+    with stage.process() as (_, other):
+        assert isinstance(other.work(work(FIRST)), Contribution)
+
+
+def test_records_loaded_ahead_count_as_loaded(
+    stage: Stage, rig: tuple[SiteStore, SiteWorker], hand: ByHand
+) -> None:
+    _, worker = rig
+    plans = [a_plan(a_study(epsilon=0.2), submission=str(n)) for n in range(MAX_LOADED_STUDIES + 1)]
+    for plan in plans[:2]:
+        reply_to(stage, worker, rehearse(plan)[0], plan)
+    for plan in plans[2:-1]:
+        worker.work(offered(stage, plan))
+    worker.load_ahead(worker.consent().accepted)
+    hand.do()
+    reply_to(stage, worker, rehearse(plans[-1])[0], plans[-1])
+    loaded = [*worker._answers._loaded_records, *worker.ahead.plans]
+    assert sorted(loaded) == sorted(one.digest for one in plans[1:])
