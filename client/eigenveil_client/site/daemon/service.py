@@ -42,7 +42,6 @@ from eigenveil_client.site.engine.progress import LoadProgress, progress_file
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.state.store_access import exclusive_lock, note_configuration, open_site_store
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, Level, fail, ok, warn
@@ -69,7 +68,7 @@ class SiteDaemon:
         identity: Callable[[], StoredIdentity],
         statement: SiteStatement | None = None,
     ) -> None:
-        self.worker = worker
+        self._worker = worker
         self._store = worker.store
         self._identity = identity
         self._statement = None if statement is None else statement.to_proto()
@@ -90,8 +89,8 @@ class SiteDaemon:
             self._serve(),
             store.note_periodically(),
             store.traffic.flush_periodically(),
-            remind_periodically(self.worker),
-            tidy_periodically(self.worker),
+            remind_periodically(self._worker),
+            tidy_periodically(self._worker),
         )
         tasks = [asyncio.create_task(work) for work in background]
         try:
@@ -167,11 +166,11 @@ class SiteDaemon:
         except EigenveilError as problem:
             raise ConnectionLost(problem) from problem
         self._current_identity = self._identity()  # the greeting may have brought a new list of authorities
-        self.worker.follow_identity(self._current_identity)
+        self._worker.follow_identity(self._current_identity)
         await self._update_dictionary(stub)
         if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
             self._warn_once("clocks-differ")
-        return SiteConnection(self.worker, stub, hello.limits, self.contact)
+        return SiteConnection(self._worker, stub, hello.limits, self.contact)
 
     async def _update_dictionary(self, stub: rpc.CoordinatorAsyncStub) -> None:
         """Store the federation's dictionary beside the identity; a site works without one. Raises
@@ -264,21 +263,21 @@ def serve(config: SiteConfig) -> None:
         count: Callable[[str], None] = lambda outcome: daemon.contact.notices.update((outcome,))  # noqa: E731
         with notifications(config.notify, federation=federation, site=config.name, count=count):
             try:
-                asyncio.run(_until_stopped(daemon, config.metrics_file, store))
+                asyncio.run(_until_stopped(daemon, worker, config.metrics_file))
             finally:
                 worker.ahead.close()
         log.event("stopped", site=config.name)
 
 
-async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:
+async def _until_stopped(daemon: SiteDaemon, worker: SiteWorker, metrics: Path | None) -> None:
     task = asyncio.ensure_future(daemon.run())
     if metrics is not None:
-        writing = write_periodically(metrics, daemon.contact, lambda: store.ledger.totals)
+        writing = write_periodically(metrics, daemon.contact, lambda: worker.store.ledger.totals)
         written = asyncio.ensure_future(writing)
         task.add_done_callback(lambda _: written.cancel())
 
     def stop() -> None:
-        daemon.worker.ahead.close()  # the end of the loop waits for a thread that may wait for a load
+        worker.ahead.close()  # the end of the loop waits for a thread that may wait for a load
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -17,7 +20,7 @@ from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records.tables.source import BadRecords
-from eigenveil_client.site.daemon import connection, loading
+from eigenveil_client.site.daemon import connection, loading, service
 from eigenveil_client.site.daemon.answers import MAX_LOADED_STUDIES
 from eigenveil_client.site.daemon.loading import LoadsAhead
 from eigenveil_client.site.daemon.worker import SiteWorker
@@ -301,6 +304,26 @@ def test_the_end_of_a_daemon_refuses_nothing(stage: Stage, rig: tuple[SiteStore,
     assert (store.egress.rows(), store.ledger.ledger.spent.micro_rho) == ([], 0)
     with stage.process() as (_, other):
         assert isinstance(other.work(work(FIRST)), Contribution)
+
+
+async def test_a_signal_ends_the_load_for_which_a_thread_waits(monkeypatch: Patch) -> None:
+    """Before the event loop ends, which waits for the thread."""
+    killed = threading.Event()
+    monkeypatch.setattr(loading, "SERVER", mock.Mock(close=killed.set))
+
+    def load(_: Plan) -> Any:
+        assert killed.wait(60)
+        raise BadRecords("its reader was ended")
+
+    ahead = LoadsAhead(load)
+    ahead.begin(PLAN)
+
+    async def run() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.to_thread(ahead.take, PLAN.digest)
+
+    await service._until_stopped(mock.Mock(run=run), mock.Mock(ahead=ahead), None)
+    assert killed.is_set()
 
 
 def test_records_loaded_ahead_count_as_loaded(
