@@ -68,7 +68,8 @@ OF_LOADING: tuple[Mutant, ...] = (
     *each("R24", f"{SITE}/daemon/answers.py", f"{AHEAD}::test_the_end_of_a_daemon_refuses_nothing",
           ("        except Exception:\n            self.ahead.require_open()\n            raise",
            "        finally:\n            pass")),
-    of("R24", f"{SITE}/daemon/service.py", "        worker.ahead.close()  # the end", "        pass  # the end",
+    of("R24", f"{SITE}/daemon/service.py", "        worker.ahead.close()  # the end",
+       "        pass  # the end",
        f"{AHEAD}::test_a_signal_ends_the_load_for_which_a_thread_waits"),
     # ---- chunks of text
     of("P30", f"{RECORDS}/sources/delimited_chunks.py", "b'\"' in chunk or not is_utf8(chunk)",
