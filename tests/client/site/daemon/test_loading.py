@@ -312,7 +312,7 @@ async def test_a_signal_ends_the_load_for_which_a_thread_waits(monkeypatch: Patc
     monkeypatch.setattr(loading, "SERVER", mock.Mock(close=killed.set))
 
     def load(_: Plan) -> Any:
-        assert killed.wait(60)
+        assert killed.wait(10)
         raise BadRecords("its reader was ended")
 
     ahead = LoadsAhead(load)
