@@ -62,8 +62,11 @@ OF_CONSENT: tuple[Mutant, ...] = (
     of("TM23", f"{SITE}/next_steps.py", "return self.over and bool(self.day)", "return False",
        f"{DECISION}::test_nobody_can_agree_after_the_last_day_of_the_study"),
     # ---- a decision that is remembered
-    of("TM23", f"{SITE}/daemon/decisions.py", "self._agreed.get(digest) == basis", "digest in self._agreed",
+    of("TM23", f"{SITE}/daemon/decisions.py", "self._decided.get(digest) == (basis, None)",
+       "self._decided.get(digest, (basis, ''))[1] is None",
        f"{QUICK}::test_consent_is_decided_again_after"),
+    of("TM23", f"{SITE}/daemon/decisions.py", "decided is not None and decided[0] == basis",
+       "decided is not None", f"{QUICK}::test_a_refusal_is_not_decided_again_while_nothing_changes"),
     of("TM23", f"{SITE}/daemon/decisions.py",
        "known is None or known[0] != now", "known is None",
        f"{CONSENT}::test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_consent"),

@@ -4,8 +4,10 @@ The default (DELETE + FULL) and WAL + NORMAL lose committed transactions on powe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing, suppress
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from eigenveil_common.storage.database import Connection, Expect, Migrations, Ro
 
 FULL = 2
 WAIT_MS = 60_000  # wait for another writer: on a busy disk one sync can take seconds
+RETRY_SECONDS = 0.005
 LOG_PAGES = 1000  # a longer write-ahead log is copied into the database
 DAMAGE_ADVICE = "it is damaged: move it away and restore the last backup"
 # OSError comes from the file system, OverflowError from an integer beyond 64 bits, UnicodeDecodeError from
@@ -25,8 +28,13 @@ DAMAGE_ADVICE = "it is damaged: move it away and restore the last backup"
 FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
+class WouldWait(InternalError):
+    """Another process writes, so a transaction did not begin; code `storage`. Nothing has changed."""
+
+
 class SqliteDatabase(VersionedDatabase):
-    """Database in a file or in `vfs`. Raises RequestError, code `conflict`, if a new one was expected."""
+    """Database in a file or in `vfs`. While a thread waits for the transaction of another process, other
+    threads can read. Raises RequestError, code `conflict`, if a new one was expected."""
 
     begin = "BEGIN IMMEDIATE"
 
@@ -44,6 +52,7 @@ class SqliteDatabase(VersionedDatabase):
         self.path, self.name = path, str(path)
         self._watched: frozenset[str] = frozenset()
         self._own_changes = 0
+        self._impatient: int | None = None  # the thread that may not wait
         try:
             self._connection = apsw.Connection(str(path), vfs=vfs)
             try:
@@ -100,6 +109,45 @@ class SqliteDatabase(VersionedDatabase):
         """Return a value that differs after a change of a watched table here, and after any commit of another
         connection. What is read after it is as new, or newer."""
         return self._own_changes, self.rows("PRAGMA data_version")[0][0]
+
+    @contextmanager
+    def without_waiting(self) -> Iterator[None]:
+        """Within the block a transaction of this thread does not wait for another process: it raises
+        WouldWait. One thread at a time."""
+        self._impatient = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._impatient = None
+
+    def _begin(self) -> None:
+        """Open a transaction. The lock is free while it waits for another process, up to `WAIT_MS`."""
+        ends = time.monotonic() + WAIT_MS / 1000
+        while not self._has_begun(last=time.monotonic() >= ends):
+            if self._impatient == threading.get_ident():
+                raise WouldWait(Code.STORAGE, f"{self.path}: another process writes")
+            self._lock.release()
+            try:
+                time.sleep(RETRY_SECONDS)
+            finally:
+                self._lock.acquire()
+            if self._in_doubt is not None:
+                raise self._in_doubt
+
+    def _has_begun(self, *, last: bool) -> bool:
+        """Open a transaction, unless another process writes. The `last` try raises that as an error."""
+        self._connection.set_busy_timeout(0)
+        try:
+            self._connection.execute(self.begin)
+        except apsw.BusyError as problem:
+            if last:
+                raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
+            return False
+        except FAILURES as problem:
+            raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
+        finally:
+            self._connection.set_busy_timeout(WAIT_MS)
+        return True
 
     def version(self) -> int:
         found: int = self._pragma("user_version")

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.errors import Code
 from eigenveil_common.files import file_version
 from eigenveil_common.storage.sqlite import SqliteDatabase
+from tests.support import refused
 
 SCHEMA = "CREATE TABLE seen (x INTEGER) STRICT; CREATE TABLE other (x INTEGER) STRICT;"
 
@@ -96,3 +98,10 @@ def test_version_of_a_file_differs_after(tmp_path: Path, change: str) -> None:
     assert file_version(str(path)) == before is not None
     FILE_CHANGES[change](path)
     assert file_version(str(path)) != before
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_taken_for_an_absent_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert file_version(str(tmp_path / "absent")) is None
+    with refused(Code.STORAGE):
+        file_version(str(tmp_path / "file" / "below"))

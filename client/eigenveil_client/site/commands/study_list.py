@@ -20,6 +20,7 @@ from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SignatureStat
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.store_access import is_served
 from eigenveil_common.command import console, shell_command
 
 COUNTED = {
@@ -40,7 +41,8 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     rows, every = [], store.studies.all()
     pending = any(received.status is ConsentStatus.PENDING for received in every)
     headers = read_headers(config) if pending else None
-    loading = read_progress(config.state)
+    # Of a daemon that was killed, the file stays.
+    loading = found if (found := read_progress(config.state)) and is_served(config.state) else {}
     for received in every:
         plan = received.read_plan()
         rows.append({

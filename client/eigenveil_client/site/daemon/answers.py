@@ -4,7 +4,7 @@ refusal."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,11 +38,13 @@ MAX_LOADED_STUDIES = 4  # studies with loaded records; one more unloads the olde
 
 @dataclass(eq=False)
 class RecordAnswers:
-    """Answers of one site, from the records that `engine` stores."""
+    """Answers of one site, from the records that `engine` stores. `require` raises an error once a study is
+    not answered any more."""
 
     _policy: Policy
     _store: SiteStore
     _engine: RecordEngine
+    _require: Callable[[str], object]
     _loader: Executor | None = None
     ahead: LoadsAhead = field(init=False)
     _loaded_records: dict[str, LoadedRecords] = field(default_factory=dict, init=False)
@@ -52,7 +54,7 @@ class RecordAnswers:
 
     def may_load_ahead(self, plan: str) -> bool:
         """True if no load of this study has begun, and no other has to be unloaded for it."""
-        room = MAX_LOADED_STUDIES - len(self._loaded_records)
+        room = MAX_LOADED_STUDIES - len(self._loaded_records)  # of loads ahead
         return plan not in self._loaded_records and self.ahead.may_begin(plan, room)
 
     def values(self, plan: Plan, round_query: RoundQuery) -> IntArray:
@@ -92,22 +94,39 @@ class RecordAnswers:
         """Return the records of a study and their error, with which they are loaded again the next time."""
         if plan.digest in self._loaded_records:
             return self._loaded_records[plan.digest], None
-        while len(self._loaded_records) >= MAX_LOADED_STUDIES:
-            self.forget(next(iter(self._loaded_records)))
+        self._make_room(plan.digest)
         records, problem = self._load(plan)
         if problem is None:
             self._loaded_records[plan.digest] = records
             failpoint("records-loaded")
         return records, problem
 
+    def _make_room(self, plan: str) -> None:
+        """Release the oldest records of other studies, first of those that were queried, until one more study
+        has room."""
+        others = [one for one in (*self._loaded_records, *self.ahead.plans) if one != plan]
+        for oldest in others[: max(0, len(others) + 1 - MAX_LOADED_STUDIES)]:
+            self.forget(oldest)
+
     def tidy(self) -> None:
         """Drop kept records that are too old, or that a study used from which a person withdrew."""
         self._engine.tidy(self._store.studies.withdrawn)
 
     def _read(self, plan: Plan) -> LoadedRecords:
-        """Return the records of a study; none that are kept after a withdrawal."""
+        """Return the records of a study; none that are kept after a withdrawal. A load ends once its study is
+        not answered any more. Raises PeerError, code `unreachable`, once the daemon stops: what its end does
+        to a load is refused to nobody."""
+
+        def require() -> None:
+            self.ahead.require_open()
+            self._require(plan.digest)
+
         self.tidy()
-        return self._engine.load(plan)
+        try:
+            return self._engine.load(plan, require)
+        except Exception:
+            self.ahead.require_open()
+            raise
 
     def _load(self, plan: Plan) -> tuple[LoadedRecords, EigenveilError | None]:
         """Load the records, and return them with their error; zeros stand in for unreadable records.

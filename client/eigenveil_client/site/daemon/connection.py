@@ -20,9 +20,10 @@ from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.sender import TransferLimits, fits_with_request, send
-from eigenveil_client.site.daemon.worker import Postponed, Reply, Sendable, SiteWorker
+from eigenveil_client.site.daemon.worker import Consent, Postponed, Reply, Sendable, SiteWorker
 from eigenveil_common.log import event, log_error
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
+from eigenveil_common.storage.sqlite import WouldWait
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -39,7 +40,7 @@ RoundAttempt = tuple[int, int]  # a round and its attempt; 0 before the first, o
 BEFORE_ANY: RoundAttempt = (-1, 0)
 
 
-Decisions = tuple[frozenset[str], dict[str, bool], frozenset[str]]
+Decisions = tuple[Consent, frozenset[str]]
 
 
 class ConnectionLost(Exception):
@@ -79,8 +80,8 @@ class SiteConnection:
         )
         self._poll = min(limits.long_poll_ms / 1000, MAX_POLL_SECONDS) + POLL_SLACK_SECONDS
         self._answered: dict[str, RoundAttempt] = {}  # the latest of each plan
-        # Plans that wait, accepted plans, and those of them whose records are being loaded.
-        self._sent_decisions: Decisions = (frozenset(), {}, frozenset())
+        # With the accepted plans whose records are being loaded; none before the first request.
+        self._sent_decisions: Decisions | None = None
         self._load_ended = asyncio.Event()
         # Sent with the next request, until it has arrived.
         self._queued_reply: Contribution | MaskedAnswer | Ready | None = None
@@ -111,16 +112,20 @@ class SiteConnection:
     async def _reply_to(self, response: pb.NextWorkResponse) -> Sendable | None:
         """Work on a response; return the reply to send, if it may still be sent."""
         known = self._worker.known_plans()
-        if self._worker.is_quick(response):
-            result = self._worker.work(response)
-        else:
-            fetched = await self._fetch_missing(response)
-            keys = await self._fetch_keys(response)
-            result = await asyncio.to_thread(self._worker.work, response, fetched, keys)
+        result = await self._work_on(response)
         await self._throttle(result, response.ByteSize() == 0 or self._worker.known_plans() != known)
         if result is None or isinstance(result, Postponed):
             return None
         return result if self._worker.may_send(result) else None
+
+    async def _work_on(self, response: pb.NextWorkResponse) -> Reply | None:
+        """Work on a response: at once, or in a thread if that takes longer or waits for another process."""
+        with suppress(WouldWait):
+            if self._worker.is_quick(response):
+                return self._worker.work_at_once(response)
+        fetched = await self._fetch_missing(response)
+        keys = await self._fetch_keys(response)
+        return await asyncio.to_thread(self._worker.work, response, fetched, keys)
 
     async def _next_response(self) -> pb.NextWorkResponse:
         """Return the coordinator's response; send a new request after a person's decision."""
@@ -145,18 +150,19 @@ class SiteConnection:
             await self._pending_call
 
     def _current_decisions(self) -> Decisions:
-        agreed = self._worker.agreed()  # first: a plan approved in between is then in neither set
-        loading = self._worker.load_ahead(agreed) & agreed.keys()
-        return self._worker.awaiting_approval(), agreed, loading
+        consent = self._worker.consent()
+        return consent, self._worker.load_ahead(consent.accepted) & consent.accepted.keys()
 
     def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
         """Start the next request."""
         self._load_ended.clear()  # what ends from now on changes what is sent
-        self._sent_decisions = awaiting_approval, agreed, loading = self._current_decisions()
+        self._sent_decisions = consent, loading = self._current_decisions()
         known = self._worker.known_release_counts()
         request = pb.NextWorkRequest(
-            awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting_approval)],
-            agreed=[pb.Agreed(plan_digest=bytes.fromhex(one), person=by) for one, by in agreed.items()],
+            awaiting_approval=[bytes.fromhex(plan) for plan in sorted(consent.waiting)],
+            agreed=[
+                pb.Agreed(plan_digest=bytes.fromhex(one), person=by) for one, by in consent.accepted.items()
+            ],
             loading=[bytes.fromhex(plan) for plan in sorted(loading)],
             known_plans=[bytes.fromhex(plan) for plan in known],
             stored_releases=list(known.values()),

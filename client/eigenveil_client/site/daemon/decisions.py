@@ -127,7 +127,8 @@ class PlanDecisions:
         self._engine = engine
         self._plans: dict[str, Plan] = {}
         self._rosters = [str(member.folder / kind.file) for kind in KINDS]
-        self._agreed: dict[str, ConsentBasis] = {}  # studies that were answered, and on which basis
+        # The last decision about a study: its basis, and the error code of a refusal.
+        self._decided: dict[str, tuple[ConsentBasis, str | None]] = {}
         # Ordered sets: plans that are stored, and plans of which only a digest is stored.
         self._open_plans = dict.fromkeys(store.studies.not_ended())
         self._declined = dict.fromkeys(store.declined.not_ended())
@@ -157,7 +158,7 @@ class PlanDecisions:
         return self.statuses().get(digest, (None, False))[0] is ConsentStatus.ACCEPTED
 
     def forget(self, digest: str) -> None:
-        for known in (self._plans, self._open_plans, self._declined, self._agreed):
+        for known in (self._plans, self._open_plans, self._declined, self._decided):
             known.pop(digest, None)
 
     def _remember_declined(self, digest: str) -> None:
@@ -266,7 +267,7 @@ class PlanDecisions:
         committed, and when it is sent. A decision is repeated once its basis has changed. Raises as
         `accepted`, `Policy.require` and `analysts.require`."""
         basis = self._store.consent_basis(self._rosters)  # before anything is read
-        if self._agreed.get(digest) == basis:
+        if self._decided.get(digest) == (basis, None):
             return self._plans[digest]
         received = self.accepted(digest)
         plan = self._parsed_plan(received)
@@ -274,21 +275,28 @@ class PlanDecisions:
         self._store.confirmed.require(self._member.folder)
         analysts.require(self._member.folder, plan, received.signed, self._store.clock_time())
         self._require_policy(plan)
-        self._agreed[digest] = basis
+        self._decided[digest] = basis, None
         return plan
 
     def refusal_code(self, digest: str) -> str | None:
-        """Return the error code of the reason why a study is not answered now, or None. Raises InternalError,
-        code `storage`, and RosterUnusable."""
+        """Return the error code of the reason why a study is not answered now, or None. A decision is
+        repeated once its basis has changed. Raises InternalError, code `storage`, and RosterUnusable."""
+        basis = self._store.consent_basis(self._rosters)  # before anything is read
+        decided = self._decided.get(digest)
+        if decided is not None and decided[0] == basis:
+            return decided[1]
         try:
             self.agreed(digest)
         except AwaitingDecision:
-            return ConsentStatus.PENDING.value
+            code = ConsentStatus.PENDING.value
         except EigenveilError as problem:
             if problem.code is Code.STORAGE or isinstance(problem, RosterUnusable):
                 raise
-            return str(problem.code.value)
-        return None
+            code = problem.code.value
+        else:
+            return None
+        self._decided[digest] = basis, code
+        return code
 
     def _parsed_plan(self, received: ReceivedPlan) -> Plan:
         if received.plan not in self._plans:

@@ -11,6 +11,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
+from eigenveil.errors import Code, PeerError
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records.isolated.fork_server import SERVER
 from eigenveil_client.site.engine.engine import LoadedRecords
@@ -50,6 +51,7 @@ class LoadsAhead:
         self._executor = executor or ThreadPoolExecutor(1, "load")
         self._loads: dict[str, _Load] = {}
         self._begun: set[str] = set()  # each study once, as it may be unloaded for want of memory
+        self._closed = False
 
     def may_begin(self, plan: str, room: int) -> bool:
         """True if no load of this study has begun, and there are less than `room`."""
@@ -67,9 +69,14 @@ class LoadsAhead:
         return self._read(plan)
 
     @property
+    def plans(self) -> list[str]:
+        """The studies whose records are loaded or being loaded, oldest first."""
+        return list(self._loads)
+
+    @property
     def under_way(self) -> frozenset[str]:
         """The studies whose records are being loaded."""
-        return frozenset(plan for plan, load in self._loads.items() if not load.records.done())
+        return frozenset(plan for plan, load in list(self._loads.items()) if not load.records.done())
 
     def take(self, plan: str) -> LoadedRecords | None:
         """Return the records of a study, after the end of their load; None if there are none, or they have
@@ -87,17 +94,27 @@ class LoadsAhead:
 
     def forget(self, plan: str) -> None:
         """Release the records of a study that were not taken."""
-        if plan in self._loads:
-            self._loads.pop(plan).close()
+        load = self._loads.pop(plan, None)
+        if load is not None:
+            load.close()
 
     def retain(self, plans: Container[str]) -> None:
         """Release the records of all studies but these, and those that have waited for too long."""
-        for plan in [plan for plan, load in self._loads.items() if plan not in plans or not load.is_fresh]:
-            self.forget(plan)
+        for plan, load in list(self._loads.items()):
+            if plan not in plans or not load.is_fresh:
+                self.forget(plan)
         self._begun = {plan for plan in self._begun if plan in plans}
 
+    def require_open(self) -> None:
+        """Raise PeerError, code `unreachable`, after `close`."""
+        if self._closed:
+            raise PeerError(
+                Code.UNREACHABLE, "this daemon stops; the records are loaded after its next start"
+            )
+
     def close(self) -> None:
-        """End all loads; readers are ended."""
+        """End all loads, for good, and readers; another thread may wait for one. May be repeated."""
+        self._closed = True
         self.retain(())
         self._executor.shutdown(wait=False, cancel_futures=True)
         SERVER.close()

@@ -42,7 +42,6 @@ from eigenveil_client.site.engine.progress import LoadProgress, progress_file
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.state.store_access import exclusive_lock, note_configuration, open_site_store
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, Level, fail, ok, warn
@@ -264,19 +263,24 @@ def serve(config: SiteConfig) -> None:
         count: Callable[[str], None] = lambda outcome: daemon.contact.notices.update((outcome,))  # noqa: E731
         with notifications(config.notify, federation=federation, site=config.name, count=count):
             try:
-                asyncio.run(_until_stopped(daemon, config.metrics_file, store))
+                asyncio.run(_until_stopped(daemon, worker, config.metrics_file))
             finally:
                 worker.ahead.close()
         log.event("stopped", site=config.name)
 
 
-async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:
+async def _until_stopped(daemon: SiteDaemon, worker: SiteWorker, metrics: Path | None) -> None:
     task = asyncio.ensure_future(daemon.run())
     if metrics is not None:
-        writing = write_periodically(metrics, daemon.contact, lambda: store.ledger.totals)
+        writing = write_periodically(metrics, daemon.contact, lambda: worker.store.ledger.totals)
         written = asyncio.ensure_future(writing)
         task.add_done_callback(lambda _: written.cancel())
+
+    def stop() -> None:
+        worker.ahead.close()  # the end of the loop waits for a thread that may wait for a load
+        task.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     with suppress(asyncio.CancelledError):
         await task

@@ -15,6 +15,7 @@ from collections.abc import Container, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
@@ -48,6 +49,7 @@ from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import failpoint
 from eigenveil_common.log import event, frame_locations, log_error
+from eigenveil_common.storage.sqlite import WouldWait
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 END_STATES = {
@@ -70,12 +72,21 @@ class Postponed:
 
 
 Reply = Sendable | Postponed
+QUICK_BYTES = 2**15  # of a query and a release that are checked in some milliseconds
 
 
 LEVELS = {  # of refusals that this site's operator must see
     pb.DECLINE_REASON_PROTOCOL: logging.ERROR,
     pb.DECLINE_REASON_VERSION: logging.WARNING,
 }
+
+
+class Consent(NamedTuple):
+    """Plans that wait for a person's decision, whose queries cannot be answered yet, and those that this site
+    accepts; True if a person decided."""
+
+    waiting: frozenset[str]
+    accepted: dict[str, bool]
 
 
 class SiteWorker:
@@ -94,9 +105,9 @@ class SiteWorker:
         self._policy = policy
         self.store = store
         self._engine = engine
-        self._answers = RecordAnswers(policy, store, engine, loader)
-        self.ahead = self._answers.ahead
         self._decisions = PlanDecisions(current, policy, store, engine)
+        self._answers = RecordAnswers(policy, store, engine, self._decisions.agreed, loader)
+        self.ahead = self._answers.ahead
         self._outgoing = replace(store.outgoing, require=self._decisions.agreed)
         self._masked = MaskedReplies(current, store, self._outgoing, self._answers)
         self._sessions: dict[str, SessionReplica] = {}
@@ -127,7 +138,8 @@ class SiteWorker:
         answered before, about few records."""
         plan, round = response.query.plan_digest.hex(), response.query.round
         further = response.HasField("plan") or response.consent or response.ended
-        if further or response.HasField("attempt") or plan not in self._sessions:
+        large = response.ByteSize() > QUICK_BYTES
+        if large or further or response.HasField("attempt") or plan not in self._sessions:
             return False
         known = self._sessions[plan].release_count + response.HasField("release")
         return known == round and self._answers.is_quick(plan, response.query)
@@ -153,20 +165,15 @@ class SiteWorker:
             return self._masked.missing_keys(response.attempt)
         return []
 
-    def awaiting_approval(self) -> frozenset[str]:
-        """Return the plans that wait for a person's decision: their queries cannot be answered yet."""
-        if self._policy.approval is Approval.AUTO:
-            return frozenset()
-        found = self._decisions.statuses().items()
-        return frozenset(plan for plan, (standing, _) in found if standing is ConsentStatus.PENDING)
-
-    def agreed(self) -> dict[str, bool]:
-        """Return the plans that this site accepts now; True if a person decided.
+    def consent(self) -> Consent:
+        """Return the plans that wait or are accepted now. They are as of one moment.
 
         A decision by the rules reads no record. `approve` by a person first checks the number of persons and
         the quality of the columns, so that decision reveals that the file passes."""
-        found = self._decisions.statuses().items()
-        return {plan: person for plan, (standing, person) in found if standing is ConsentStatus.ACCEPTED}
+        found, may_wait = self._decisions.statuses().items(), self._policy.approval is not Approval.AUTO
+        waiting = (plan for plan, (status, _) in found if may_wait and status is ConsentStatus.PENDING)
+        accepted = {plan: person for plan, (status, person) in found if status is ConsentStatus.ACCEPTED}
+        return Consent(waiting=frozenset(waiting), accepted=accepted)
 
     def load_ahead(self, agreed: Container[str]) -> frozenset[str]:
         """Begin to load the records of studies that this site accepts now, oldest first, and return those
@@ -193,6 +200,16 @@ class SiteWorker:
             event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round, code=reason)
         return reason is None
 
+    def work_at_once(self, response: pb.NextWorkResponse) -> Reply | None:
+        """Do quick work as `work`, but without waiting for a transaction of another process. Raises
+        WouldWait: nothing was answered or refused, and `work` may do it; or as `work`."""
+        try:
+            with self.store.database.without_waiting():
+                return self.work(response)
+        except WouldWait:
+            self._sessions.pop(response.query.plan_digest.hex(), None)  # replayed the next time
+            raise
+
     def work(
         self,
         response: pb.NextWorkResponse,
@@ -209,7 +226,7 @@ class SiteWorker:
             InternalError: code `storage`; the process must end and nothing may be sent.
             PeerChanged, RosterUnusable: the same."""
         try:
-            agreed = self.agreed()  # another process may have withdrawn plans
+            agreed = self.consent().accepted  # another process may have withdrawn plans
             self._answers.retain(agreed)
             self._masked.retain(agreed)
             for ended in response.ended:

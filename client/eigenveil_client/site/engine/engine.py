@@ -48,7 +48,7 @@ from eigenveil_client.site.config import (
     record_reader,
 )
 from eigenveil_client.site.engine.dask import DaskEngine
-from eigenveil_client.site.engine.kept_grids import KeptGrid, KeptGrids, grid_study
+from eigenveil_client.site.engine.kept_grids import KeptGrid, KeptGrids, Require, always, grid_study
 from eigenveil_client.site.engine.progress import LoadProgress
 from eigenveil_common.concurrency import CORES
 
@@ -96,8 +96,9 @@ class RecordEngine(Protocol):
         """Return the verdict, from the plan and the settings alone, that every query of the plan can be
         answered."""
 
-    def load(self, plan: Plan) -> LoadedRecords:
-        """Return the records of a study. Raises as the reader of records."""
+    def load(self, plan: Plan, require: Require = always) -> LoadedRecords:
+        """Return the records of a study. `require` is called until they are loaded, and raises an error once
+        they may not be: it is raised, and nothing of them is kept. Else raises as the reader of records."""
 
     def forget(self, plans: Collection[str]) -> None:
         """Drop what is kept of records for later studies, if any of these studies used it."""
@@ -142,8 +143,9 @@ class LocalEngine:
             plan, round_queries, maximum_records=self._max_records, memory_mib=self._memory_limit_mib
         )
 
-    def load(self, plan: Plan) -> LocalRecords:
+    def load(self, plan: Plan, require: Require = always) -> LocalRecords:
         """See `RecordEngine.load`."""
+        require()
         study, kept = grid_study(plan.study), self._kept
         if kept is not None and (found := kept.find(study, plan.digest)) is not None:
             with suppress(BadRecords):
@@ -152,14 +154,13 @@ class LocalEngine:
         before = () if kept is None else kept.stamp()
         sink = GridSink(study, self._scratch, self._memory_limit(plan))
         try:
-            counted = self._read_counted(study, plan.digest, sink)
-            rows = sink.rows()
+            counted = self._read_counted(study, plan.digest, _required(sink, require))
+            rows, digest = sink.rows(), hashlib.sha256(counted.file + sink.digest()).digest()
+            if kept is not None:
+                kept.add(study, plan.digest, rows, counted, digest, before, require)
         except Exception:
             sink.close()
             raise
-        digest = hashlib.sha256(counted.file + sink.digest()).digest()
-        if kept is not None:
-            kept.add(study, plan.digest, rows, counted, digest, before)
         return LocalRecords(rows, plan.study, counted, digest)
 
     def _read_counted(self, study: Study, plan: str, sink: RowSink) -> RecordsSummary:
@@ -199,6 +200,16 @@ class LocalEngine:
         if self._kind is EngineKind.MEMORY or self._needs_all_rows[plan.digest]:
             return math.inf
         return 0 if self._kind is EngineKind.DISK else self._memory_bytes
+
+
+def _required(sink: RowSink, require: Require) -> RowSink:
+    """Return a sink that passes rows to `sink` while `require` raises nothing."""
+
+    def passed(rows: GridRows) -> None:
+        require()
+        sink(rows)
+
+    return passed
 
 
 def _any_needs_all_rows(round_queries: Sequence[RoundQuery]) -> bool:

@@ -27,6 +27,11 @@ from eigenveil_client.records.summary import RecordsSummary
 from eigenveil_client.records.tables.source import BadRecords
 
 Stamp = tuple[tuple[int, ...], ...]
+Require = Callable[[], object]  # raises an error once records may not be read or kept any more
+
+
+def always() -> None:
+    """Require nothing."""
 
 
 def grid_study(study: Study) -> Study:
@@ -106,14 +111,23 @@ class KeptGrids:
             return KeptGrid(rows=kept.rows.duplicate(), summary=kept.summary, digest=kept.digest)
 
     def add(
-        self, study: Study, plan: str, rows: StoredRows, summary: RecordsSummary, digest: bytes, read: Stamp
+        self,
+        study: Study,
+        plan: str,
+        rows: StoredRows,
+        summary: RecordsSummary,
+        digest: bytes,
+        read: Stamp,
+        require: Require = always,
     ) -> None:
         """Keep rows that `plan` uses; nothing if the source has not the stamp any more that it had before it
-        was read, or if they do not fit into the space or cannot be written."""
+        was read, or if they do not fit into the space or cannot be written. Raises as `require`, which is
+        asked under the lock: a withdrawal before it keeps nothing, and a later one finds the rows."""
         size = len(rows) * rows.shape[1] * rows.dtype.itemsize
         if not read or read != self.stamp() or not 0 < size <= self._most:
             return
         with self._lock, suppress(BadRecords):
+            require()
             self._drop(study)
             while sum(one.rows.size for one in self._grids.values()) + size > self._most:
                 self._drop(next(iter(self._grids)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -17,7 +20,7 @@ from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records.tables.source import BadRecords
-from eigenveil_client.site.daemon import connection, loading
+from eigenveil_client.site.daemon import connection, loading, service
 from eigenveil_client.site.daemon.answers import MAX_LOADED_STUDIES
 from eigenveil_client.site.daemon.loading import LoadsAhead
 from eigenveil_client.site.daemon.worker import SiteWorker
@@ -180,9 +183,9 @@ def test_answers_come_from_the_records_loaded_at_acceptance(
 ) -> None:
     _, worker = rig
     assert worker.work(offered(stage)) is None
-    assert worker.load_ahead(worker.agreed()) == {PLAN.digest}
+    assert worker.load_ahead(worker.consent().accepted) == {PLAN.digest}
     hand.do()
-    assert worker.load_ahead(worker.agreed()) == frozenset()
+    assert worker.load_ahead(worker.consent().accepted) == frozenset()
     with mock.patch.object(worker._engine, "load", side_effect=AssertionError):
         answers = [worker.work(work(one)) for one in (FIRST, SECOND)]
     with stage.process() as (_, other):
@@ -196,12 +199,12 @@ def test_no_record_is_read_before_a_person_agrees_nor_after_a_withdrawal(stage: 
     with stage.process() as (store, worker):
         worker.ahead._executor = hand
         worker.work(offered(stage))
-        assert worker.load_ahead(worker.agreed()) == frozenset()
+        assert worker.load_ahead(worker.consent().accepted) == frozenset()
         assert hand.due == []
         received = store.studies.get(PLAN.digest)
         assert received is not None
         store.accept(PLAN, received, None, PERSON)
-        assert worker.load_ahead(worker.agreed()) == {PLAN.digest}
+        assert worker.load_ahead(worker.consent().accepted) == {PLAN.digest}
         store.withdraw(PLAN.digest, replace(PERSON, reason_code=DeclineReason.UNSTATED))
         worker.work(pb.NextWorkResponse())
         with mock.patch.object(worker._engine, "load") as load:
@@ -216,9 +219,9 @@ def test_records_that_broke_are_refused_with_the_query(
     store, worker = rig
     worker.work(offered(stage))
     stage.records.unlink()
-    worker.load_ahead(worker.agreed())
+    worker.load_ahead(worker.consent().accepted)
     hand.do()
-    assert worker.load_ahead(worker.agreed()) == frozenset()
+    assert worker.load_ahead(worker.consent().accepted) == frozenset()
     assert store.egress.rows() == []
     assert reason_of(worker.work(work(FIRST))) == pb.DECLINE_REASON_FAILURE
 
@@ -231,7 +234,7 @@ def test_a_fifth_study_is_not_loaded_ahead(
     reply_to(stage, worker, rehearse(plans[0])[0], plans[0])
     for plan in plans[1:]:
         worker.work(offered(stage, plan))
-    assert worker.load_ahead(worker.agreed()) == {one.digest for one in plans[1:MAX_LOADED_STUDIES]}
+    assert worker.load_ahead(worker.consent().accepted) == {one.digest for one in plans[1:MAX_LOADED_STUDIES]}
 
 
 async def test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded(
@@ -241,9 +244,9 @@ async def test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded(
     monkeypatch.setattr(connection, "DECISION_POLL_SECONDS", 3600.0)
     go, load = threading.Event(), LocalEngine.load
 
-    def held(engine: LocalEngine, plan: Plan) -> Any:
+    def held(engine: LocalEngine, plan: Plan, require: Callable[[], object]) -> Any:
         assert go.wait(60)
-        return load(engine, plan)
+        return load(engine, plan, require)
 
     monkeypatch.setattr(LocalEngine, "load", held)
     coordinator = Coordinator(work=[offered(stage)])
@@ -261,3 +264,79 @@ async def test_a_daemon_states_that_it_loads_and_at_once_that_it_has_loaded(
             assert coordinator.hellos == 1, "on the same connection, so before its long poll ended"
     finally:
         go.set()
+
+
+def test_a_load_ends_once_its_study_is_withdrawn(
+    stage: Stage, rig: tuple[SiteStore, SiteWorker], hand: ByHand
+) -> None:
+    _, worker = rig
+    engine, taken = worker._engine, list[int]()
+    assert isinstance(engine, LocalEngine)
+
+    def read(_: object, sink: Callable[[Any], None]) -> None:
+        for block in range(9):
+            sink(np.zeros((2, PLAN.study.dimension), dtype=np.int16))
+            taken.append(block)
+            with stage.process() as (other, _):
+                other.withdraw(PLAN.digest, PERSON)
+
+    engine._read = read  # type: ignore[assignment]
+    worker.work(offered(stage))
+    worker.load_ahead(worker.consent().accepted)
+    hand.do()
+    assert taken == [0]
+
+
+def test_the_end_of_a_daemon_refuses_nothing(stage: Stage, rig: tuple[SiteStore, SiteWorker]) -> None:
+    """Its readers are ended, which is no fault of the records."""
+    store, worker = rig
+    engine = worker._engine
+    assert isinstance(engine, LocalEngine)
+
+    def ended(*_: object) -> None:
+        worker.ahead.close()
+        raise BadRecords("its reader was ended")
+
+    engine._read = ended  # type: ignore[assignment]
+    worker.work(offered(stage))
+    for _ in range(2):
+        assert worker.work(work(FIRST)) is None
+    assert (store.egress.rows(), store.ledger.ledger.spent.micro_rho) == ([], 0)
+    with stage.process() as (_, other):
+        assert isinstance(other.work(work(FIRST)), Contribution)
+
+
+async def test_a_signal_ends_the_load_for_which_a_thread_waits(monkeypatch: Patch) -> None:
+    """Before the event loop ends, which waits for the thread."""
+    killed = threading.Event()
+    monkeypatch.setattr(loading, "SERVER", mock.Mock(close=killed.set))
+
+    def load(_: Plan) -> Any:
+        assert killed.wait(10)
+        raise BadRecords("its reader was ended")
+
+    ahead = LoadsAhead(load)
+    ahead.begin(PLAN)
+
+    async def run() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.to_thread(ahead.take, PLAN.digest)
+
+    await service._until_stopped(mock.Mock(run=run), mock.Mock(ahead=ahead), None)
+    assert killed.is_set()
+
+
+def test_records_loaded_ahead_count_as_loaded(
+    stage: Stage, rig: tuple[SiteStore, SiteWorker], hand: ByHand
+) -> None:
+    _, worker = rig
+    plans = [a_plan(a_study(epsilon=0.2), submission=str(n)) for n in range(MAX_LOADED_STUDIES + 1)]
+    for plan in plans[:2]:
+        reply_to(stage, worker, rehearse(plan)[0], plan)
+    for plan in plans[2:-1]:
+        worker.work(offered(stage, plan))
+    worker.load_ahead(worker.consent().accepted)
+    hand.do()
+    reply_to(stage, worker, rehearse(plans[-1])[0], plans[-1])
+    loaded = [*worker._answers._loaded_records, *worker.ahead.plans]
+    assert sorted(loaded) == sorted(one.digest for one in plans[1:])

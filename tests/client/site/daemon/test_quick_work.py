@@ -3,9 +3,12 @@ nothing changes [TM23]."""
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,11 +17,14 @@ import numpy as np
 import pytest
 
 from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.queries import ClippedSum, Gradient, Gram
 from eigenveil.study.algorithm import Algorithm
+from eigenveil_client.site.daemon.connection import SiteConnection
 from eigenveil_client.site.daemon.decisions import Refusal
-from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.daemon.metrics import Contact
+from eigenveil_client.site.daemon.worker import QUICK_BYTES, SiteWorker
 from eigenveil_client.site.engine import engine
 from eigenveil_client.site.engine.engine import LocalRecords
 from eigenveil_client.site.roster import analysts
@@ -26,6 +32,7 @@ from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.storage import sqlite
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.scripted import Coordinator
 from tests.client.site.stated import work
@@ -80,6 +87,7 @@ NOT_QUICK: dict[str, Callable[[pb.NextWorkResponse], object]] = {
     "a study that ended": lambda sent: sent.ended.append(ended(PLAN).ended[0]),
     "an attempt": lambda sent: sent.attempt.SetInParent(),
     "a release to fetch": lambda sent: sent.ClearField("release"),
+    "a large release": lambda sent: setattr(sent.signed_round, "signed_json", bytes(QUICK_BYTES)),
     "another study": lambda sent: setattr(sent.query, "plan_digest", b"x" * 32),
 }
 
@@ -155,3 +163,61 @@ def test_withdrawal_here_or_by_another_process_ends_the_next_answer(stage: Stage
         assert isinstance(worker.work(first(stage)), Contribution)
         (store if own else other).withdraw(PLAN.digest, PersonDecision(by="Kim"))
         assert isinstance(worker.work(work(QUERIES[1])), Refusal)
+
+
+def test_a_refusal_is_not_decided_again_while_nothing_changes(stage: Stage) -> None:
+    known = Roster(ANALYSTS, stage.config.identity)
+    with closing(stage.store(lambda: NOW)) as store:
+        worker = stage.worker(store)
+        assert isinstance(worker.work(first(stage)), Contribution)
+        with mock.patch.object(analysts, "require", wraps=analysts.require) as seen:
+            known.remove("ada")
+            assert worker._decisions.refusal_code(PLAN.digest) == Code.UNCONFIRMED.value
+            assert worker._decisions.refusal_code(PLAN.digest) == Code.UNCONFIRMED.value
+            assert seen.call_count == 1
+            stage.know_analyst()
+            assert worker._decisions.refusal_code(PLAN.digest) is None
+            store.withdraw(PLAN.digest, PersonDecision(by="Kim"))
+            assert worker._decisions.refusal_code(PLAN.digest) == "site-policy"
+
+
+WRITER = """
+import sys, apsw
+database = apsw.Connection(sys.argv[1])
+database.execute("BEGIN IMMEDIATE")
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Callable[[], object]]:
+    """Another process writes to a database until the yielded function is called."""
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == b"begun\n"
+        yield process.stdin.close
+
+
+async def test_the_event_loop_does_not_wait_while_another_process_writes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "WAIT_MS", 20_000)
+    with closing(stage.store(lambda: NOW)) as store:
+        worker = stage.worker(store)
+        assert isinstance(worker.work(first(stage)), Contribution)
+        connection = SiteConnection(worker, mock.Mock(), pb.Limits(), Contact())
+        with writing(stage.config.state) as end:
+            answer = asyncio.create_task(connection._work_on(work(QUERIES[1])))
+            for _ in range(200):
+                await asyncio.sleep(0.01)
+                assert worker.consent().accepted, "reads go on"
+                assert not answer.done()
+            assert store.ledger.ledger.spent == QUERIES[0].cost
+            end()
+            assert isinstance(await answer, Contribution)
+        assert store.ledger.ledger.spent == QUERIES[0].cost + QUERIES[1].cost
+        assert len(store.egress.rows()) == 2
+        assert isinstance(worker.work_at_once(work(QUERIES[2])), Contribution)

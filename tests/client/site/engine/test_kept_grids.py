@@ -283,3 +283,22 @@ def test_nothing_is_kept_without_a_setting_unencrypted_or_of_a_select(stage: Sta
     assert kept(engine=KEPT, records=view) is None
     with refused(Code.BAD_CONFIG, "needs encrypt"):
         EngineConfig(keep_hours=1.0, encrypt=False)
+
+
+def test_rows_of_a_study_that_is_withdrawn_before_they_are_kept_are_not(
+    stage: Stage, opened: Callable[[], list[Any]]
+) -> None:
+    with stage.process() as (_, worker):
+        engine = worker._engine
+        assert isinstance(engine, LocalEngine)
+        read = engine._read
+
+        def withdrawn(study: Study, sink: Any) -> Any:
+            found = read(study, sink)
+            with stage.process() as (other, _):
+                other.withdraw(FIRST.digest, PERSON)
+            return found
+
+        engine._read = withdrawn
+        assert reason_of(reply_to(stage, worker, rehearse(FIRST)[0], FIRST)) == pb.DECLINE_REASON_POLICY
+        assert opened() == []

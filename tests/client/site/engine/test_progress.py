@@ -15,6 +15,7 @@ from eigenveil_client.site.commands import study_list
 from eigenveil_client.site.engine import progress
 from eigenveil_client.site.engine.engine import LocalEngine
 from eigenveil_client.site.engine.progress import LoadProgress, progress_file, read_progress
+from eigenveil_client.site.state.store_access import exclusive_lock
 from tests.client.site.daemon.test_worker import PLAN, reply_to
 from tests.client.site.support import Log, Patch, Stage
 
@@ -76,7 +77,9 @@ def test_the_list_of_studies_shows_it_and_no_log_does(stage: Stage, monkeypatch:
             return found
 
         engine._read = looked
-        reply_to(stage, worker)
+        with exclusive_lock(stage.config.state):
+            reply_to(stage, worker)
+        progress_file(stage.config.state).write_text(f'{{"{PLAN.digest}": 7}}')  # of a daemon that was killed
         after = study_list.studies(stage.config, store)["studies"]
     assert [(one["study"], one["loading"]) for one in shown] == [(PLAN.digest, 40)]
     assert study_list._decided(shown[0]) == "accepted, loading: 40 records so far"

@@ -159,7 +159,7 @@ def test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to(peers: 
         assert PLAN.micro_rho < store.left_this_year(PLAN, yearly) < PLAN.cost.micro_rho
         worker = peers.stage.worker(store)
         worker.work(work(None, peers.stage.signed(PLAN)))
-        assert worker.agreed() == {}
+        assert worker.consent().accepted == {}
 
 
 def test_a_masked_answer_cannot_be_recomputed(peers: Peers) -> None:
