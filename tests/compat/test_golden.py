@@ -62,7 +62,19 @@ def test_every_name_of_an_earlier_version_is_still_there(version: Path, kind: st
 
 
 @EACH
-def test_releases_of_every_algorithm_verify_and_are_the_same_bytes_again(version: Path) -> None:
+def test_releases_of_every_algorithm_verify_and_are_the_same_bytes_again(
+    version: Path, unpainted: None
+) -> None:
+    same_again(version)
+
+
+@pytest.mark.slow
+@EACH
+def test_reports_of_every_algorithm_are_drawn(version: Path) -> None:
+    same_again(version)
+
+
+def same_again(version: Path) -> None:
     for name, digest in made(version)["releases"].items():
         data = (version / RELEASES / f"{name}.zip").read_bytes()
         assert hashlib.sha256(data).hexdigest() == digest

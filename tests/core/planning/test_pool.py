@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,6 +38,10 @@ SUMS = (
 )
 
 
+SLOW = (pytest.mark.slow,)
+QUICK = (Algorithm.GAUSS_COV, Algorithm.REFINED_COV, Algorithm.DP_PCA)  # the one that was wrong is among them
+
+
 def masked(spares: int, **changes: Any) -> Study:
     federation = Federation(sites=SITES, quorum=2)
     return a_study(
@@ -44,7 +49,7 @@ def masked(spares: int, **changes: Any) -> Study:
     )
 
 
-@pytest.mark.parametrize("spares", [1, 2, 7])
+@pytest.mark.parametrize("spares", [pytest.param(1, marks=SLOW), 2, pytest.param(7, marks=SLOW)])
 @pytest.mark.parametrize("algorithm", SUMS)
 def test_a_pool_is_for_the_dearest_query_and_the_study_spends_its_budget(
     algorithm: Algorithm, spares: int
@@ -78,9 +83,14 @@ GOLDEN = {
 
 def noise(algorithm: str, spares: int) -> str:
     """Noise of a study with spare attempts, times that without any, as the pages state it."""
-    study = replace(masked(spares, algorithm=Algorithm(algorithm), expected_records=5000), epsilon=1.0)
-    without = make_plan(replace(study, spare_attempts=0))
-    return f"{math.sqrt(without.micro_rho / make_plan(study).micro_rho):.2f}"
+    return f"{math.sqrt(rounds(algorithm, 0) / rounds(algorithm, spares)):.2f}"
+
+
+@cache
+def rounds(algorithm: str, spares: int) -> int:
+    """Micro-rho of all rounds of the study of which the pages speak."""
+    study = masked(spares, algorithm=Algorithm(algorithm), expected_records=5000)
+    return make_plan(replace(study, epsilon=1.0)).micro_rho
 
 
 def test_pages_state_the_noise_that_spare_attempts_cost() -> None:
@@ -116,7 +126,10 @@ def test_a_count_may_be_noised_beyond_the_size_at_which_shares_change() -> None:
 
 
 @pytest.mark.parametrize("expected", [450, 100_000])
-@pytest.mark.parametrize("algorithm", [*SUMS, Algorithm.AUTO])
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(one, marks=() if one in QUICK else SLOW) for one in (*SUMS, Algorithm.AUTO)],
+)
 def test_no_number_of_records_has_a_dearer_query(algorithm: Algorithm, expected: int) -> None:
     """Found here: dp-pca with 1,800 records, 100,000 expected, had a query of three times the pool."""
     during = {"choose": Choose.DURING} if algorithm is Algorithm.AUTO else {}

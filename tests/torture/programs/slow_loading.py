@@ -77,7 +77,7 @@ class SlowLoader(Executor):
 async def _submit(here: World, number: int, limit: float) -> None:
     name = f"study-{number}"
     settings = {"epsilon": 1.0, "deadline_seconds": DEADLINE, "loading_seconds": limit}
-    toml = toml_of(name, json.dumps(settings | ({"attempts": 3} if number % 2 else {})))
+    toml = toml_of(name, json.dumps(settings | ({"spares": 2} if number % 2 else {})))
     explained = await here.query("ExplainStudy", pb.ExplainStudyRequest(study_toml=toml, submission=name))
     until = here.clock("coordinator") // 1000 + 86_400
     signed = signed_by_analyst(plan_from_json(explained.plan_json), expires=until).to_proto()

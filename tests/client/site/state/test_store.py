@@ -284,7 +284,7 @@ async def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: S
     async with stage.serving(coordinator):
         async with stage.daemon() as store:
             await until(lambda: store.checkpoints.size() == 9)
-            await until(lambda: len(coordinator.requests) == 2)
+            await until(lambda: len(coordinator.requests) >= 2)  # one more once records are loaded
         assert coordinator.requests[1].checkpoint_digest == bytes.fromhex(ROWS[8])
         coordinator.work.append(back)
         store = stage.store()

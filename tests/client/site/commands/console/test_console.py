@@ -327,6 +327,7 @@ def test_a_masked_study_is_marked_with_the_other_sites(rig: Rig) -> None:
     assert page.count("exact figures") == page.count("exact figures in every study that is not masked") == 1
     assert "may be tried again" in page
     assert "leaves once more, at most 8 times in all" in page
+    assert "this study takes of the budget includes all that repeats can cost" in page
     assert "% of that is set aside to try rounds again" in page
     assert "together with at most 1 of the other sites" in page
     assert central.count("exact figures") > 1
