@@ -21,7 +21,9 @@ UNSETTLED = (
     "SELECT COUNT(DISTINCT study) FROM ledger WHERE kind LIKE 'reserve%' "
     "AND study NOT IN (SELECT study FROM ledger WHERE kind = 'settle')"
 )
-LEFT = "SELECT study, round, COUNT(*) FROM egress WHERE kind NOT IN ('decline', 'ready') GROUP BY study, round"
+LEFT = (
+    "SELECT study, round, COUNT(*) FROM egress WHERE kind NOT IN ('decline', 'ready') GROUP BY study, round"
+)
 
 
 class Account(NamedTuple):

@@ -64,7 +64,9 @@ class Daemons(Federation):
         """Start a daemon again whenever it has ended; an end that nothing explains is a fault."""
         while True:
             code = await self.ended(name)
-            full = self.disk(name).full.exists() or time.monotonic() < self.freed.get(name, 0.0) + AFTER_SECONDS
+            full = (
+                self.disk(name).full.exists() or time.monotonic() < self.freed.get(name, 0.0) + AFTER_SECONDS
+            )
             if code != KILLED and not (code and full):
                 self.failed.append(f"{name} ended with {code}: {self.log(name)[-300:]}")
                 return
