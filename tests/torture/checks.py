@@ -46,6 +46,8 @@ CHECKS = {
     "programs": Check("programs", 7, "random programs of faults"),
     "rehearsal": Check("programs", 7, "seven days of an upgrade"),
     "slow_loading": Check("programs", 7, "slow loading"),
+    "long_run": Check("long", 7, "long run"),
+    "long_run_postgresql": Check("long", 7, "long run on PostgreSQL"),
     "networks": Check("networks", 8, "bad networks"), "markers": Check("peers", 9, "patient markers"),
     "malicious": Check("peers", 10, "malicious coordinator"),
     "sets": Check("masked", 11, "malicious coordinator, masked"),

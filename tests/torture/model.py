@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 
 Place = tuple[str, int]  # a study's digest and a round
 Tried = Mapping[Place, Mapping[int, str]]  # the digest of each attempt at a masked round, by its number
@@ -53,7 +54,7 @@ class Snapshot:
     answered: Mapping[str, Tried] = field(default_factory=dict)  # by each site, read before the coordinator
 
 
-def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
+def read(coordinator: Path | str, sites: Mapping[str, Path]) -> Snapshot:
     doubled: list[str] = []
     before, answered = {}, {}
     for name, path in sites.items():
@@ -75,7 +76,13 @@ def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[apsw.Connection]:
+def opened(path: Path | str) -> Iterator[Any]:
+    """A file, or the database of a URL, as it is at one moment: an open connection."""
+    if isinstance(path, str):
+        with psycopg.connect(path) as server:
+            server.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            yield server
+        return
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(10_000)
     with closing(connection):
@@ -83,7 +90,7 @@ def opened(path: Path) -> Iterator[apsw.Connection]:
         yield connection
 
 
-def _bundles(books: apsw.Connection) -> dict[str, bytes]:
+def _bundles(books: Any) -> dict[str, bytes]:
     """The file of each release."""
     pieces: dict[str, list[bytes]] = {}
     begun = "SELECT digest, release FROM studies WHERE release IS NOT NULL"
@@ -105,7 +112,7 @@ def _charges(path: Path, owner: str, doubled: list[str]) -> dict[Place, Charge]:
         return _charged(books, owner, doubled)
 
 
-def _charged(books: apsw.Connection, owner: str, doubled: list[str]) -> dict[Place, Charge]:
+def _charged(books: Any, owner: str, doubled: list[str]) -> dict[Place, Charge]:
     select = "SELECT study, round, query, micro_rho, kind FROM ledger WHERE kind IN ('charge', 'attempt')"
     found: dict[Place, Charge] = {}
     once: Counter[Place] = Counter()
@@ -122,7 +129,7 @@ def _charged(books: apsw.Connection, owner: str, doubled: list[str]) -> dict[Pla
     return found
 
 
-def _tried(books: apsw.Connection, study: str) -> dict[Place, dict[int, str]]:
+def _tried(books: Any, study: str) -> dict[Place, dict[int, str]]:
     found: dict[Place, dict[int, str]] = {}
     for plan, round, number, digest in books.execute(f"SELECT {study}, round, number, digest FROM attempts"):
         found.setdefault((plan, round), {})[number] = digest

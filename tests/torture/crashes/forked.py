@@ -42,27 +42,30 @@ STUDIES: Mapping[str, str] = {
 @dataclass(slots=True)
 class Federation:
     """Everything in one folder. `renews`: its certificates, every few seconds. `wide`: columns of all
-    records, if not those of STUDIES. `planted`: what every process calls at its start."""
+    records, if not those of STUDIES. `database`: the URL of the coordinator's, if not a file. `planted`: what
+    every process calls at its start."""
 
     folder: Path
+    names: tuple[str, ...] = SITES
     renews: bool = True
     wide: int = 0
+    database: str = ""
     planted: Callable[[], object] | None = None
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     serial: int = 0
 
     @property
-    def books(self) -> Path:
-        return self.folder / COORDINATOR / "state.db"
+    def books(self) -> Path | str:
+        return self.database or self.folder / COORDINATOR / "state.db"
 
     @property
     def sites(self) -> dict[str, Path]:
-        return {name: self.folder / name / "state.db" for name in SITES}
+        return {name: self.folder / name / "state.db" for name in self.names}
 
     @property
     def records(self) -> dict[str, FloatArray]:
         columns = range(COLUMNS)
-        tables = {name: self.folder / f"{name}.csv" for name in SITES}
+        tables = {name: self.folder / f"{name}.csv" for name in self.names}
         return {
             name: np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns)
             for name, path in tables.items()
@@ -125,23 +128,35 @@ class Federation:
 
     async def set_up(self) -> None:
         """Make the federation; the coordinator serves when this returns, and the sites do not."""
+        await self.set_up_coordinator()
+        for seed, name in enumerate(self.names):
+            await self.make_site(name, seed)
+            await self.enrol(name, await self.join(name))
+        exchange_key_cards({name: self.folder / name / "identity" for name in self.names})
+        await self.enrol_analyst()
+
+    async def set_up_coordinator(self) -> None:
+        """Make the coordinator, and start it."""
         port, enrol_port = free_ports()
         await self._well(
             COORDINATOR, "init", "--dir", str(self.folder / COORDINATOR), "--federation", "torture",
             "--port", str(port), "--enrol-port", str(enrol_port), *BUDGET,
+            *(("--database", self.database) if self.database else ()),
         )  # fmt: skip
         assert await self.serves(self.start(COORDINATOR), COORDINATOR), self.log(COORDINATOR)
-        for seed, name in enumerate(SITES):
-            await self.make_site(name, seed)
-            await self._well(name, "enrol", "--config", self.config(name), "--join", await self.join(name))
-        exchange_key_cards({name: self.folder / name / "identity" for name in SITES})
+
+    async def enrol(self, name: str, join: str) -> None:
+        """Enrol a site."""
+        await self._well(name, "enrol", "--config", self.config(name), "--join", join)
+
+    async def enrol_analyst(self) -> None:
         join = await self.join(ANALYST, "analyst")
         await self._well(ANALYST, "enrol", "--join", join, "--profile", str(self.folder / ANALYST))
 
     async def make_site(self, name: str, seed: int) -> None:
         table = self.folder / f"{name}.csv"
         columns = self.wide or LACKING
-        remaining = COLUMNS if name == SITES[0] and not self.wide else columns
+        remaining = COLUMNS if name == self.names[0] and not self.wide else columns
         rows = [
             ",".join([*(f"{value:.6f}" for value in row[:remaining]), *[""] * (columns - remaining)])
             for row in records(ROWS, columns, seed)
