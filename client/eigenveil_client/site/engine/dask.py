@@ -185,6 +185,7 @@ class DaskEngine:
             event("cluster-connected", address=self._address.scheduler)
         if not self._connected.workers().workers:
             raise unreachable_error("it has no worker")
+        self._connected.check_versions()
         return self._connected
 
 
