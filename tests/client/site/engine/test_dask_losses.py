@@ -51,6 +51,7 @@ def before_each_wait(monkeypatch: Patch, event: Callable[[Cluster, Any], None]) 
     monkeypatch.setattr(Cluster, "results", waiting)
 
 
+@pytest.mark.slow
 def test_sums_are_equal_when_a_worker_is_killed_at_loading_and_in_each_round(
     tmp_path: Path, records: RecordsConfig, monkeypatch: Patch
 ) -> None:
@@ -71,6 +72,7 @@ def test_sums_are_equal_when_a_worker_is_killed_at_loading_and_in_each_round(
     assert len(deaths) == 1 + len(rehearse(plan))
 
 
+@pytest.mark.slow
 def test_scheduler_killed_in_a_round_charges_nothing_until_it_is_back(
     stage: Stage, monkeypatch: Patch, caplog: Log, tmp_path: Path
 ) -> None:
