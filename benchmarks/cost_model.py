@@ -228,7 +228,7 @@ def bills_table(studies: Sequence[Wanted], laws: Laws) -> Iterator[str]:
     yield f"|---|---|{'---|' * len(studies)}"
     for same in zip(*(bill(one, laws) for one in studies), strict=True):
         if same[0].seconds is not None:
-            seconds = (f"{one.seconds:.2g}" for one in same)
+            seconds = ("" if one.seconds is None else f"{one.seconds:.3g}" for one in same)
             yield f"| {same[0].step} | {same[0].times} | {' | '.join(seconds)} |"
 
 

@@ -47,6 +47,7 @@ def written(text: str, folder: Path = POINTS) -> str:
     laws = fitted(points)
     tables = {
         "machine": machines(folder),
+        "loads": loads(points),
         "laws": laws_table(laws),
         "extrapolated": extrapolated(points),
         "large": bills_table(LARGE, laws),
@@ -79,6 +80,20 @@ def extrapolated(points: list[Point]) -> Iterator[str]:
         name = f"{step_name}, {last.setting.records:.0e} × {last.setting.columns}"
         what = quantity.replace("_", " ")
         yield f"| {name} | {what} | {says:.3g} | {measured:.3g} | {measured / says:.2f} |"
+
+
+def loads(points: list[Point]) -> Iterator[str]:
+    """Loads of a site's records."""
+    yield "| records × columns | first study | later, if kept | processor seconds | peak memory |"
+    yield "|---|---|---|---|---|"
+    for point in points:
+        at, found = point.setting, point.measured
+        if at.what == "loading":
+            seconds = (f"{found[name]:.3g}" for name in ("seconds", "again_seconds"))
+            yield (
+                f"| {at.records:,} × {at.columns:,} | {' s | '.join(seconds)} s | "
+                f"{found['processor_seconds']:.3g} | {found['peak_bytes'] / 2**20:.0f} MiB |"
+            )
 
 
 WORDS = {"gradient-top": "gradient, 1,000 columns, 4 directions", "gram-top": "matrix, 100 columns"}
