@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import threading
@@ -38,6 +39,16 @@ from eigenveil_client.site.policy import Policy
 BLOCK = 2**20  # rows
 SAMPLE_SECONDS = 0.02
 KINDS = ("parquet", "csv")
+
+
+def write_parquet(path: Path, records: int, columns: int) -> None:
+    """Write values of two decimals, of which a block is drawn once and repeated."""
+    rows, rng = min(records, BLOCK), np.random.default_rng(0)
+    values = np.round(100 + 20 * rng.standard_normal((columns, rows)), 2)
+    table = pa.table(list(values), names=[f"c{number}" for number in range(columns)])
+    with parquet.ParquetWriter(path, table.schema) as writer:
+        for start in range(0, records, rows):
+            writer.write_table(table.slice(0, records - start))
 
 
 def make(folder: Path, records: int, columns: int) -> dict[str, Path]:
@@ -108,16 +119,19 @@ MEASURES: dict[str, Callable[[str, Path, int, int], list[float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of each pass of a process, and the peak memory of it and its descendants in MiB."""
+    """Seconds of each pass of a process, the peak memory of it and its descendants in MiB, and their
+    processor seconds from the start of the process to its end."""
 
     seconds: list[float]
     mib: float
+    processor: float
 
 
 def measured(name: str, kind: str, path: Path, columns: int, records: int) -> Measured:
     """Run one measure in a process of its own."""
     measure = [name, kind, str(path), str(columns), str(records)]
     command = [sys.executable, "-m", "benchmarks.loading", "--measure", *measure]
+    before = processor_seconds()
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         peak, ended = [0.0], threading.Event()
         sampler = threading.Thread(target=sample, args=(process.pid, peak, ended))
@@ -126,7 +140,13 @@ def measured(name: str, kind: str, path: Path, columns: int, records: int) -> Me
         out = process.stdout.read()
         ended.set()
         sampler.join()
-    return Measured(json.loads(out), peak[0])
+    return Measured(json.loads(out), peak[0], processor_seconds() - before)
+
+
+def processor_seconds() -> float:
+    """Return the processor time of all descendants that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def sample(pid: int, peak: list[float], ended: threading.Event) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+PORTS = range(2**14, 2**15)  # below those that Linux gives to connections
 
 
 def cpu_seconds(pid: int) -> float:
@@ -24,12 +27,16 @@ def resident_mib(pid: int, field: str = "VmRSS") -> float:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Loopback ports that are free now, all different."""
+    """Loopback ports that are free now, all different. The system gives none of them to a connection, however
+    long it takes until somebody listens."""
+    found = list[int]()
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return tuple(each.getsockname()[1] for each in sockets)
+        while len(found) < count:
+            port, tried = random.choice(PORTS), stack.enter_context(socket.socket())
+            with suppress(OSError):
+                tried.bind(("127.0.0.1", port))
+                found.append(port)
+    return tuple(found)
 
 
 @contextmanager

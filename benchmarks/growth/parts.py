@@ -6,10 +6,12 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benchmarks import loading, sealing
 from benchmarks.growth.points import Setting
 from benchmarks.growth.steps import ALONE, Measured, write_records
 from benchmarks.many_sites import Asked, measured
@@ -31,11 +33,14 @@ STUDIES = 3  # of each trust, in turns
 TURNS = 3  # of whole runs
 MOST_SEALED = 10**6  # numbers; each transaction is repeated many times
 FEWEST = 1000  # records
-OF_COLUMNS = ("gradient-check", "replay", "planning")
+OF_COLUMNS = ("gradient-check", "replay")
 WIDEST_GRAM = 5000  # beyond 8,191 columns a matrix is more than a study may ask for
+LOADED = ((10**6, 5), (10**6, 100), (10**5, 1000))  # records and columns, beside those of `n`
 WIDEST_EIGEN = 2000  # some seconds; 10,000 columns take a hundred times as long
 WIDTHS = (10, 30, 100, 300, 1000, 2000, 5000, 10_000, 20_000)  # of a site's pass
 COARSE = (10, 100, 1000, 5000, 20_000)  # of what the coordinator does
+PLANNED = (10, 100, 300, 1000, 2000, 5000)  # columns that `auto` is planned for
+SEALED = (600, 1000, 1400, 2000)  # columns of a matrix that a site sends in chunks
 ROUNDS = (10, 100, 1000, 2000)  # columns of whole federations; more are not allowed unless configured
 
 
@@ -53,6 +58,9 @@ def parts() -> tuple[Part, ...]:
     return (
         _part("n", by_records(10**i for i in range(3, 9)), by_records((10**3, 10**5))),
         _part("d", by_columns(WIDTHS, COARSE, ROUNDS), by_columns((10, 300), (10, 300), (10,))),
+        _part("loading", by_loads((10**4, 10**5, 10**6, 10**7, 10**8), LOADED), by_loads((10**4, 10**5), ())),
+        _part("planning", planned(PLANNED), planned((10, 300))),
+        _part("sealing", sealed(SEALED), sealed((600,))),
         _part("k", by_components((1, 2, 4, 8, 16)), by_components((1, 4))),
         _part("regions", by_regions(1000), by_regions(100)),
         _part("studies", by_studies((1, 100, 1000, 10_000)), by_studies((1, 10))),
@@ -70,6 +78,22 @@ def by_records(sizes: Iterator[int] | tuple[int, ...]) -> Iterator[Setting]:
     for n in sizes:
         yield Setting(what="gradient", records=n, columns=NARROW, components=FEW)
         yield Setting(what="gram", records=n, columns=NARROW)
+
+
+def by_loads(sizes: tuple[int, ...], others: tuple[tuple[int, int], ...]) -> Iterator[Setting]:
+    """Loads of a site's records from a Parquet file."""
+    for n, d in (*((n, NARROW) for n in sizes), *others):
+        yield Setting(what="loading", records=n, columns=d)
+
+
+def planned(columns: tuple[int, ...]) -> Iterator[Setting]:
+    """Plans of ever more columns."""
+    yield from (Setting(what="planning", columns=d, components=FEW) for d in columns)
+
+
+def sealed(columns: tuple[int, ...]) -> Iterator[Setting]:
+    """Matrices at the coordinator, from the last answer to the release."""
+    yield from (Setting(what="sealing", columns=d, numbers=triangle(d), sites=1) for d in columns)
 
 
 def by_columns(
@@ -147,6 +171,10 @@ def measure(setting: Setting, scratch: Path) -> Measured:
     """One point. `scratch` has room for the largest file of records (4 GB)."""
     if setting.what == "round":
         return _round(setting)
+    if setting.what == "loading":
+        return _loading(setting, scratch)
+    if setting.what == "sealing":
+        return _sealing(setting)
     if setting.what == "past":
         return _past(setting)
     if setting.what == "masked-round":
@@ -179,6 +207,31 @@ def _round(setting: Setting) -> Measured:
         **_processor(found),
         "peak_bytes": found.peak_mib * 2**20,
         "rounds": len(found.rounds),
+    }
+
+
+def _loading(setting: Setting, scratch: Path) -> Measured:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        file = Path(folder) / "records.parquet"
+        loading.write_parquet(file, setting.records, setting.columns)
+        found = loading.measured("site", "parquet", file, setting.columns, setting.records)
+        first, second = found.seconds
+        return {
+            "seconds": first,
+            "again_seconds": second,
+            "processor_seconds": found.processor,
+            "peak_bytes": found.mib * 2**20,
+            "file_bytes": file.stat().st_size,
+        }
+
+
+def _sealing(setting: Setting) -> Measured:
+    found = sealing.measured(setting.columns, STUDIES)
+    return {
+        "processor_seconds": found.cpu,
+        "seconds": found.seconds,
+        "sending_seconds": found.sending / 1e3,
+        "commit_seconds": found.commit / 1e3,
     }
 
 

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -206,8 +207,8 @@ def replay(setting: Setting) -> Measured:
 
 
 def planning(setting: Setting) -> Measured:
-    """Cost of a submission at the coordinator before its price is set aside."""
-    study = study_of(setting)
+    """Cost of a submission with `auto` at the coordinator before its price is set aside."""
+    study = replace(study_of(setting), algorithm=Algorithm.AUTO)
 
     def plan() -> None:
         plan = make_plan(study)

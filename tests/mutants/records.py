@@ -12,6 +12,8 @@ SQLITE = "tests/client/records/sources/test_postgres.py"
 CONFINED = "common/eigenveil_common/process_limits.py"
 PROCESS = f"{RECORDS}/isolated/process.py"
 GATHER = f"{RECORDS}/recoding/gather.py"
+DASK = "client/eigenveil_client/site/engine/dask.py"
+LOSSES = "tests/client/site/engine/test_dask_losses.py"
 DATABASES = f"{RECORDS}/sources/databases.py"
 
 OF_RECORDS: tuple[Mutant, ...] = (
@@ -90,4 +92,6 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",',
        '.scheme in ("tls", "tcp"),', "tests/client/site/engine/test_dask.py"
        "::test_plain_tcp_is_refused_with_the_page_that_makes_certificates"),
+    of("TM39", DASK, "        self._connected.check_versions()\n", "",
+       f"{LOSSES}::test_versions_of_workers_are_checked_before_each_study"),
 )  # fmt: skip

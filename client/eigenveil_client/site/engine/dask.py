@@ -190,6 +190,7 @@ class DaskEngine:
             connected = self._connected
         if not connected.workers().workers:
             raise unreachable_error("it has no worker")
+        connected.check_versions()
         return connected
 
 
