@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ from tests.torture.crashes.forked import COORDINATOR, OPERATOR, SITES, Federatio
 from tests.torture.crashes.kills import NEWCOMER, federation
 from tests.torture.crashes.power import MODES, judge_site
 from tests.torture.crashes.vfs_faulty import Kind
-from tests.torture.front import besieged, denial, exhaustion
+from tests.torture.front import besieged, exhaustion
 from tests.torture.masked import attacks, scene, sets
 from tests.torture.masked.walk import walk
 from tests.torture.peers import certificates, malicious
@@ -189,30 +189,6 @@ async def test_exhaustion_finds_a_coordinator_without_a_limit(
     monkeypatch.setattr(exhaustion, "besieged", partial(besieged.besieged, command=(UNLIMITED, limit)))
     found, _ = await exhaustion.run(tmp_path, 0.05)
     assert any(fault in one for one in found), found
-
-
-def attack_unhindered(*words: Any) -> float:
-    """An attack at the usual priority: at the lowest it may hardly run beside other tests."""
-    besieged.LOWEST = 0  # in its own process
-    return besieged.attack(*words)
-
-
-def burn_unhindered(*words: Any) -> None:
-    denial.LOWEST = 0
-    denial.burn(*words)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_denial_finds_a_coordinator_that_counts_no_connections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(denial, "ATTACKS", {"rapid resets": denial.ATTACKS["rapid resets"]})
-    monkeypatch.setattr(denial, "besieged", partial(besieged.besieged, command=(UNLIMITED, "connections")))
-    monkeypatch.setattr(denial, "attack", attack_unhindered)
-    monkeypatch.setattr(denial, "burn", burn_unhindered)
-    found, _ = await denial.run(tmp_path, 0.25)
-    assert any(one.startswith("rapid resets: ") for one in found), found
 
 
 # Peers.
