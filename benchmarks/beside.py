@@ -14,7 +14,6 @@ import os
 import ssl
 import statistics
 import sys
-import tempfile
 import time
 from argparse import ArgumentParser
 from asyncio.subprocess import DEVNULL
@@ -30,7 +29,7 @@ from typing import Any
 
 from benchmarks.light_sites import Held, Shared
 from benchmarks.many_sites import Asked, Coordinator, at_work, coordinating, federation, run_study, study_toml
-from benchmarks.process import free_ports
+from benchmarks.process import free_ports, kept_if_failed
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_client.connection.channel import call
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -221,8 +220,8 @@ def run(name: str, times: int = TIMES) -> tuple[Rounds, float, float]:
     """Measure beside one large thing, done `times` times."""
     (console,) = free_ports(1)
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        made = federation(Path(folder), SITES + LARGE_SITES)
+    with kept_if_failed() as folder:
+        made = federation(folder, SITES + LARGE_SITES)
         with made.toml.open("a") as file:
             file.write(f'[console]\nlisten = "127.0.0.1:{console}"\n')
         few, others = made.sites[:SITES], made.sites[SITES:]

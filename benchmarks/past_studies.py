@@ -152,10 +152,11 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Of one federation: seconds until it serves, milliseconds of its rounds and of a list of its studies,
-    and its peak memory in MiB."""
+    """Of one federation: seconds and CPU seconds until it serves, milliseconds of its rounds and of a list of
+    its studies, and its peak memory in MiB."""
 
     start: float
+    start_cpu: float
     rounds: list[float]
     listed: float
     peak: float
@@ -188,10 +189,10 @@ async def _list_ms(made: Federation) -> float:
 
 
 @contextmanager
-def _started(made: Federation) -> Iterator[tuple[float, Coordinator]]:
+def _started(made: Federation) -> Iterator[tuple[float, float, Coordinator]]:
     begun = time.monotonic()
     with coordinating(made) as coordinator:
-        yield time.monotonic() - begun, coordinator
+        yield time.monotonic() - begun, coordinator.cpu(), coordinator
 
 
 def run(studies: int, rounds: int, databases: tuple[str, str] = ("", "")) -> tuple[Found, Found]:
@@ -202,12 +203,12 @@ def run(studies: int, rounds: int, databases: tuple[str, str] = ("", "")) -> tup
             for number, database in enumerate(databases)
         ]
         write_past(made[0].config, studies, rounds)
-        with _started(made[0]) as (first, one), _started(made[1]) as (second, other):
+        with _started(made[0]) as (first, cpu, one), _started(made[1]) as (second, least, other):
             times = asyncio.run(_by_turns(made))
             lists = [asyncio.run(_list_ms(each)) for each in made]
             return (
-                Found(start=first, rounds=times[0], listed=lists[0], peak=one.peak()),
-                Found(start=second, rounds=times[1], listed=lists[1], peak=other.peak()),
+                Found(start=first, start_cpu=cpu, rounds=times[0], listed=lists[0], peak=one.peak()),
+                Found(start=second, start_cpu=least, rounds=times[1], listed=lists[1], peak=other.peak()),
             )
 
 
@@ -222,8 +223,9 @@ def main() -> None:
     found = run(wanted.studies, wanted.rounds, (wanted.database, wanted.other))
     for many, one in zip((wanted.studies, 0), found, strict=True):
         print(
-            f"{many:6} past studies of {wanted.rounds} rounds: start {one.start:.1f} s, round "
-            f"{statistics.median(one.rounds):.1f} ms (of {len(one.rounds)}), list {one.listed:.0f} ms, "
+            f"{many:6} past studies of {wanted.rounds} rounds: start {one.start:.1f} s "
+            f"(CPU {one.start_cpu:.1f} s), round {statistics.median(one.rounds):.1f} ms (of "
+            f"{len(one.rounds)}), list {one.listed:.0f} ms, "
             f"peak {one.peak:.0f} MiB"
         )
     slower = statistics.median(found[0].rounds) / statistics.median(found[1].rounds) - 1

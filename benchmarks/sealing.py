@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from benchmarks.many_sites import (
     run_study,
     study_toml,
 )
+from benchmarks.process import kept_if_failed
 from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil_common.files import arm
 
@@ -112,8 +112,8 @@ def _pair(made: Federation) -> Path:
 
 def measured(columns: int = COLUMNS, times: int = TIMES) -> Measured:
     """Run the study `times` times."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = federation(Path(folder), 1)
+    with kept_if_failed() as folder:
+        made = federation(folder, 1)
         with coordinating(made) as coordinator:
             return asyncio.run(_studies(made, coordinator, columns, times))
 

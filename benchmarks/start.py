@@ -10,7 +10,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
@@ -158,7 +157,7 @@ def sizes() -> float:
 def demo(trees: list[Path], runs: int) -> None:
     """Run the demonstration of each tree in turns; print the medians."""
     found: dict[Path, list[tuple[float, float]]] = {tree: [] for tree in trees}
-    with tempfile.TemporaryDirectory() as folder:
+    with kept_if_failed() as folder:
         for _ in range(runs):
             for tree in trees:
                 command = [str(tree / ".venv" / "bin" / "eigenveil"), "demo", "--out", f"{folder}/out"]

@@ -297,6 +297,7 @@ def serve_until_stopped(config: Config) -> NoReturn:
 
 
 async def _serve(config: Config) -> None:
+    gc.disable()  # what is read at the start stays
     daemon = Daemon(config)
     with notifications(
         config.notify.channels,
@@ -305,8 +306,8 @@ async def _serve(config: Config) -> None:
         count=lambda outcome: daemon.runtime.metrics.notices.labels(outcome).inc(),
     ):
         # A long ledger is a million long-lived values: exclude them from garbage collection.
-        gc.collect()
         gc.freeze()
+        gc.enable()
         await _until_stopped(config, await daemon.start())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(daemon.stop(), SHUTDOWN_SECONDS)

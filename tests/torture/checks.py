@@ -59,10 +59,11 @@ CHECKS = {
 ALONE = ("damaged_records", *(name for name, one in CHECKS.items() if one.folder == "front"))
 # The longest of the others, which begin first: else one of them would run on when all else is done.
 LONGEST = (
-    "kills", "disk_errors", "programs", "rehearsal", "messages", "walk", "networks", "power", "sets",
+    "long_run", "long_run_postgresql", "kills", "disk_errors", "programs", "rehearsal", "messages", "walk", "networks", "power", "sets",
     "malicious",
 )  # fmt: skip
 # Programs that are no part of every Debian, and the package that brings each.
+SERVED = ("charges", "long_run_postgresql")  # they start a PostgreSQL server
 PROGRAMS = {"networks": {"ip": "iproute2", "tc": "iproute2", "nft": "nftables"}}
 
 
@@ -109,8 +110,9 @@ def lacking(checks: Collection[str]) -> list[str]:
         for program, package in PROGRAMS.get(check, {}).items()
         if shutil.which(program) is None
     ]
-    if "charges" in checks and (why := cluster.missing()):
-        found.append(f"charges: {why}; on Debian and Ubuntu: sudo apt install postgresql util-linux")
+    for name in SERVED:
+        if name in checks and (why := cluster.missing()):
+            found.append(f"{name}: {why}; on Debian and Ubuntu: sudo apt install postgresql util-linux")
     if "networks" in checks and not found:
         try:
             nets.probe()

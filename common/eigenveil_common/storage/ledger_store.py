@@ -180,7 +180,8 @@ def _entry(row: Row) -> LedgerEntry:
     try:
         values["kind"], values["atto_delta"] = EntryKind(values["kind"]), int(values["atto_delta"])
         entry = LedgerEntry(**values)
-        entry.cost  # noqa: B018 - raises for an invalid cost
+        if min(entry.micro_rho, entry.atto_delta) < 0:
+            raise ValueError("a cost cannot be negative")
     except (ValueError, RequestError) as problem:
         raise InternalError(
             Code.STORAGE, f"ledger row {values['index']} cannot be read: {problem}; restore the ledger"

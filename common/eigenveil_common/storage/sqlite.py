@@ -73,7 +73,6 @@ class SqliteDatabase(VersionedDatabase):
             raise InternalError(Code.STORAGE, f"{self.path}: {found}; {DAMAGE_ADVICE}")
 
     def _set_up(self) -> None:
-        self._connection.row_trace = _row
         self._connection.set_busy_timeout(WAIT_MS)
         # SQLite's own checkpoint hides its errors, after which a commit may be lost.
         self._connection.set_wal_hook(_copy_log)
@@ -203,10 +202,14 @@ class SqliteDatabase(VersionedDatabase):
 
     def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         try:
-            rows: list[Any] = self._connection.execute(statement, parameters).fetchall()
+            cursor = self._connection.execute(statement, parameters)  # up to its first row
+            try:
+                names = _names(cursor.get_description())
+            except apsw.ExecutionCompleteError:  # it has none
+                return []
+            return [Row(names, values) for values in cursor]
         except FAILURES as problem:
             raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
-        return rows
 
     def close(self) -> None:
         with self._lock:
@@ -221,13 +224,9 @@ def _message(problem: Exception) -> str:
     return f"{problem}; {DAMAGE_ADVICE}" if damaged else str(problem)
 
 
-def _row(cursor: apsw.Cursor, values: tuple[Any, ...]) -> Row:
-    return Row(_names(cursor.get_description()), values)
-
-
 @lru_cache(maxsize=1024)
 def _names(description: tuple[tuple[str, str | None], ...]) -> tuple[str, ...]:
-    """Return the names of columns: the same for every row of a result."""
+    """Return the names of a result's columns."""
     return tuple(column[0] for column in description)
 
 

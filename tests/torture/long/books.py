@@ -21,9 +21,7 @@ UNSETTLED = (
     "SELECT COUNT(DISTINCT study) FROM ledger WHERE kind LIKE 'reserve%' "
     "AND study NOT IN (SELECT study FROM ledger WHERE kind = 'settle')"
 )
-LEFT = (
-    "SELECT study, round, COUNT(*) FROM egress WHERE kind NOT IN ('decline', 'ready') GROUP BY study, round"
-)
+LEFT = "SELECT DISTINCT study, round FROM egress WHERE kind NOT IN ('decline', 'ready')"
 
 
 class Account(NamedTuple):
@@ -68,7 +66,7 @@ def _site(name: str, path: Path, now: Snapshot, rounds: Mapping[Place, str]) -> 
     """Faults of a site's two ledgers, and how many of its charges are in no release."""
     charged, faults = now.paid[name], list[str]()
     with opened(path) as books:
-        left = {(study, round) for study, round, _ in books.execute(LEFT).fetchall()}
+        left = {(study, round) for study, round in books.execute(LEFT).fetchall()}
     due = {place: one for place, one in now.sealed.items() if name in one.present}
     for place, charge in charged.items():
         if rounds.get(place) != charge.query:

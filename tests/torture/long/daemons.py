@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -64,9 +64,8 @@ class Daemons(Federation):
         """Start a daemon again whenever it has ended; an end that nothing explains is a fault."""
         while True:
             code = await self.ended(name)
-            full = (
-                self.disk(name).full.exists() or time.monotonic() < self.freed.get(name, 0.0) + AFTER_SECONDS
-            )
+            freed = self.freed.get(name, -AFTER_SECONDS)
+            full = self.disk(name).full.exists() or time.monotonic() < freed + AFTER_SECONDS
             if code != KILLED and not (code and full):
                 self.failed.append(f"{name} ended with {code}: {self.log(name)[-300:]}")
                 return
@@ -123,7 +122,7 @@ class Daemons(Federation):
 
 
 def disturbances(
-    names: tuple[str, ...], studies: int, counts: dict[tuple[str, str], int], seed: int, longest: float
+    names: tuple[str, ...], studies: int, counts: Mapping[tuple[str, str], int], seed: int, longest: float
 ) -> dict[int, list[Disturbance]]:
     """By the study: `counts` of each kind for the coordinator and for sites."""
     chance, found = random.Random(seed), dict[int, list[Disturbance]]()
