@@ -127,7 +127,8 @@ def test_wrong_certificate_is_refused_by_the_end_that_sees_it(tmp_path: Path, th
     files, others = certified(tmp_path / "tls"), certified(tmp_path / "other")
     wrong = {theirs} if theirs == "scheduler_ca" else {"scheduler_cert", "scheduler_key"}
     with of_processes(1, files) as address:
-        stranger = replace(address, **{name: others[name] for name in wrong})
+        mixed: Any = {name: others[name] for name in wrong}
+        stranger = replace(address, **mixed)
         with refused(Code.UNREACHABLE, "another certificate authority"):
             Cluster(stranger)
         Cluster(address).close()  # the control
