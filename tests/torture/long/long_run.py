@@ -23,7 +23,7 @@ from tests.torture.crashes.armed import SHORT_PAUSE
 from tests.torture.crashes.forked import COORDINATOR
 from tests.torture.crashes.kills import stubborn
 from tests.torture.long.books import account, unsettled
-from tests.torture.long.daemons import Daemons, Disturbance, disturbances
+from tests.torture.long.daemons import Daemons, Disturbance, Kind, disturbances
 from tests.torture.long.growth import Verdict, verdicts
 from tests.torture.model import Witness, read
 
@@ -33,8 +33,8 @@ DEADLINE, QUORUM = 60.0, 0.8  # seconds of a round; share of the sites without w
 LONGEST = 1.5  # seconds until a disturbance, about a study
 SETTLE_SECONDS = 60.0
 COUNTS = {
-    ("site", "kill"): 60, (COORDINATOR, "kill"): 10, ("site", "full"): 8, (COORDINATOR, "full"): 3,
-    ("site", "slow"): 10, (COORDINATOR, "slow"): 10,
+    ("site", Kind.KILL): 60, (COORDINATOR, Kind.KILL): 10, ("site", Kind.FULL): 8,
+    (COORDINATOR, Kind.FULL): 3, ("site", Kind.SLOW): 10, (COORDINATOR, Kind.SLOW): 10,
 }  # fmt: skip
 LIMITS = (
     "max_studies_per_analyst = 1000\nmax_submissions_per_day = 10000\n"
@@ -58,7 +58,7 @@ class Size:
     sites: int
     one_by_one: int
     at_once: int
-    counts: Mapping[tuple[str, str], int]
+    counts: Mapping[tuple[str, Kind], int]
 
     @classmethod
     def scaled(cls, scale: float) -> Size:

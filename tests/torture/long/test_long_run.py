@@ -11,6 +11,7 @@ import pytest
 
 from tests.torture.crashes.forked import COORDINATOR
 from tests.torture.long import planted
+from tests.torture.long.daemons import Kind
 from tests.torture.long.growth import (
     FALSE_ALARM,
     LENGTH,
@@ -26,7 +27,7 @@ from tests.torture.long.growth import (
 from tests.torture.long.long_run import Size, long_run
 
 SITES = tuple(f"site-{number}" for number in range(20))
-QUIET = {("site", "kill"): 1}
+QUIET = {("site", Kind.KILL): 2}
 
 
 def lives(growth: float, noise: float, studies: int = 300, restart_every: int = 50) -> Lives:
