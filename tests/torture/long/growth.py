@@ -114,7 +114,8 @@ class Verdict:
 
     def __str__(self) -> str:
         unit = self.measure if self.measure != "KiB" else "KiB of memory"
-        return f"{self.who}: {self.median:+.2g} {unit} a study ({self.above} of {len(self.slopes)} above)"
+        shown = f"{self.median:+.2g} {unit} a study ({self.above} of {len(self.slopes)} above)"
+        return f"{self.who}: {shown if self.judged else f'too short to judge {self.measure}'}"
 
 
 def verdicts(lives: Lives, coordinator: str, sites: Iterable[str], since: int) -> list[Verdict]:

@@ -24,7 +24,7 @@ from tests.torture.crashes.forked import COORDINATOR
 from tests.torture.crashes.kills import stubborn
 from tests.torture.long.books import account, unsettled
 from tests.torture.long.daemons import Daemons, Disturbance, Kind, disturbances
-from tests.torture.long.growth import Verdict, verdicts
+from tests.torture.long.growth import verdicts
 from tests.torture.model import Witness, read
 
 STUDIES, AT_ONCE, SITES = 300, 30, 30
@@ -182,14 +182,8 @@ def judged(run: LongRun, due: int, seconds: float) -> tuple[list[str], str]:
     states = ", ".join(f"{count} {state}" for state, count in found.states.items())
     return faults, (
         f"{due} studies over {len(here.names)} sites in {seconds:.0f} s: {states}; {happened}; "
-        f"{len(now.charged)} charges, {found.late} answers came too late; {_growth(grown)}"
+        f"{len(now.charged)} charges, {found.late} answers came too late; {'; '.join(map(str, grown))}"
     )
-
-
-def _growth(grown: list[Verdict]) -> str:
-    if not all(verdict.judged for verdict in grown):
-        return "too short to judge growth"
-    return "; ".join(map(str, grown))
 
 
 async def run(folder: Path, scale: float) -> tuple[list[str], str]:
