@@ -1,5 +1,5 @@
-"""The long run, with the coordinator's store on a PostgreSQL server: fewer studies over half of the sites, too
-few to judge the coordinator's own growth."""
+"""The long run, with the coordinator's store on a PostgreSQL server: fewer studies over half of the sites,
+too few to judge the coordinator's own growth."""
 
 from __future__ import annotations
 
