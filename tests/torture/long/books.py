@@ -25,7 +25,7 @@ LEFT = "SELECT DISTINCT study, round FROM egress WHERE kind NOT IN ('decline', '
 
 
 class Account(NamedTuple):
-    """What is wrong, states of the studies, and answers that were charged and are in no release."""
+    """Faults, states of the studies, and answers that were charged and are in no release."""
 
     faults: list[str]
     states: Counter[str]

@@ -32,7 +32,7 @@ class Kind(Enum):
 
 
 class Disturbance(NamedTuple):
-    """What happens to `who`, `delay` seconds after study `study` was submitted."""
+    """An event of `who`, `delay` seconds after study `study` was submitted."""
 
     study: int
     delay: float

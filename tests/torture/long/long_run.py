@@ -169,7 +169,7 @@ async def long_run(
 
 
 def judged(run: LongRun, due: int, seconds: float) -> tuple[list[str], str]:
-    """What is wrong in the end, and the figures."""
+    """Faults in the end, and the figures."""
     here, now = run.here, read(run.here.books, run.here.sites)
     run.witness.look(now)
     found = account(here.books, here.sites, now, here.analyst.release_keys.known)
