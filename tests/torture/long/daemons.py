@@ -131,11 +131,13 @@ class Daemons(Federation):
 def disturbances(
     names: tuple[str, ...], studies: int, counts: Mapping[tuple[str, Kind], int], seed: int, longest: float
 ) -> dict[int, list[Disturbance]]:
-    """By the study: `counts` of each kind for the coordinator and for sites."""
+    """By the study: `counts` of each kind for the coordinator and for sites. The coordinator dies in the
+    first half alone, so that its growth over the second is that of one process."""
     chance, found = random.Random(seed), dict[int, list[Disturbance]]()
     for (role, kind), count in counts.items():
         for _ in range(count):
-            study = chance.randrange(studies)
+            lasting = role != COORDINATOR or kind is Kind.SLOW
+            study = chance.randrange(studies if lasting else studies // 2)
             who = COORDINATOR if role == COORDINATOR else chance.choice(names)
             found.setdefault(study, []).append(Disturbance(study, chance.uniform(0, longest), who, kind))
     return found
