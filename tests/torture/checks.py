@@ -59,7 +59,8 @@ CHECKS = {
 ALONE = ("damaged_records", *(name for name, one in CHECKS.items() if one.folder == "front"))
 # The longest of the others, which begin first: else one of them would run on when all else is done.
 LONGEST = (
-    "long_run", "long_run_postgresql", "kills", "disk_errors", "programs", "rehearsal", "messages", "walk", "networks", "power", "sets",
+    "long_run", "long_run_postgresql",
+    "kills", "disk_errors", "programs", "rehearsal", "messages", "walk", "networks", "power", "sets",
     "malicious",
 )  # fmt: skip
 # Programs that are no part of every Debian, and the package that brings each.

@@ -25,7 +25,7 @@ LEFT = "SELECT DISTINCT study, round FROM egress WHERE kind NOT IN ('decline', '
 
 
 class Account(NamedTuple):
-    """What is wrong, states of the studies, and answers that were charged and are in no release."""
+    """Faults, states of the studies, and answers that were charged and are in no release."""
 
     faults: list[str]
     states: Counter[str]
@@ -49,7 +49,11 @@ def account(coordinator: Path | str, sites: Mapping[str, Path], now: Snapshot, k
         wrong, more = _site(name, path, now, rounds)
         faults += wrong
         late += more
-    faults += [fault for study in studies for fault in _study(*study, now)]
+    faults += [
+        fault
+        for digest, state, failure, cost in studies
+        for fault in _study(digest, state, failure, cost, now)
+    ]
     for bundle in now.bundles.values():
         verify_release(load_release(bundle), known)
     faults += [

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from tests.torture.crashes.armed import KILLED, Command, Kill
@@ -24,13 +25,19 @@ SLOW_SECONDS = 3.0
 MOST_PAUSE = 1.0  # between a death and the next start
 
 
+class Kind(Enum):
+    KILL = "kill"
+    FULL = "full disk"
+    SLOW = "slow disk"
+
+
 class Disturbance(NamedTuple):
-    """What happens to `who`, `delay` seconds after study `study` was submitted."""
+    """An event of `who`, `delay` seconds after study `study` was submitted."""
 
     study: int
     delay: float
     who: str
-    kind: str  # kill, full or slow
+    kind: Kind
 
 
 @dataclass(slots=True)
@@ -84,13 +91,13 @@ class Daemons(Federation):
     async def disturb(self, one: Disturbance) -> None:
         await asyncio.sleep(one.delay)
         match one.kind:
-            case "kill":
+            case Kind.KILL:
                 await self._kill(one.who)
-            case "full":
+            case Kind.FULL:
                 await self._fill(one.who)
-            case "slow":
+            case Kind.SLOW:
                 await self._slow_down(one.who)
-        self.happened[f"{one.kind} {'coordinator' if one.who == COORDINATOR else 'site'}"] += 1
+        self.happened[f"{one.kind.value} {'coordinator' if one.who == COORDINATOR else 'site'}"] += 1
 
     async def _kill(self, name: str) -> None:
         process = self.processes[name]
@@ -122,13 +129,15 @@ class Daemons(Federation):
 
 
 def disturbances(
-    names: tuple[str, ...], studies: int, counts: Mapping[tuple[str, str], int], seed: int, longest: float
+    names: tuple[str, ...], studies: int, counts: Mapping[tuple[str, Kind], int], seed: int, longest: float
 ) -> dict[int, list[Disturbance]]:
-    """By the study: `counts` of each kind for the coordinator and for sites."""
+    """By the study: `counts` of each kind for the coordinator and for sites. The coordinator dies in the
+    first half alone, so that its growth over the second is that of one process."""
     chance, found = random.Random(seed), dict[int, list[Disturbance]]()
     for (role, kind), count in counts.items():
         for _ in range(count):
-            study = chance.randrange(studies)
+            lasting = role != COORDINATOR or kind is Kind.SLOW
+            study = chance.randrange(studies if lasting else studies // 2)
             who = COORDINATOR if role == COORDINATOR else chance.choice(names)
             found.setdefault(study, []).append(Disturbance(study, chance.uniform(0, longest), who, kind))
     return found

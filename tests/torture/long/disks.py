@@ -86,7 +86,7 @@ def _on_server(disk: Disk) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a daemon calls at its start: `disk` is under its database. It connects again soon, and has the
+    """Preparation of a daemon at its start: `disk` is under its database. It connects again soon, and has the
     usual limits otherwise. `planted`: a fault that the check must find."""
 
     disk: Disk

@@ -1,8 +1,8 @@
 """Growth of daemons with the studies that they ran: a slope for each stretch of one life, and a verdict.
 
-A life is one process. Its first samples are left out: what is allocated once is allocated by then. The rest
-is cut into stretches of LENGTH samples, so that no stretch holds a restart, and each has a Theil-Sen slope:
-the median of the slopes of all pairs of its samples.
+A life is one process. Its first WARM samples are left out, in which caches and the allocator fill up. The
+rest is cut into stretches of LENGTH samples, so that no stretch holds a restart, and each has a Theil-Sen
+slope: the median of the slopes of all pairs of its samples.
 
 A daemon is flat if its growth in a stretch exceeds TOLERANCES no more often than not. If the stretches of
 a daemon, and the daemons of a federation, grow independently, k of n slopes above the tolerance then have at
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 FALSE_ALARM = 1e-4
-WARM, LENGTH = 3, 6  # samples of a life that are left out, and of a stretch
-TOLERANCES = {"KiB": 64.0, "files": 0.2, "threads": 0.2}  # of each measure, for each study
+WARM, LENGTH = 20, 6  # samples of a life that are left out, and of a stretch
+# Of each measure, for each study: a coordinator keeps rows of its ledger and what sites state.
+TOLERANCES = {"KiB": 128.0, "files": 0.5, "threads": 0.2}
 
 
 class Sample(NamedTuple):
@@ -114,7 +115,8 @@ class Verdict:
 
     def __str__(self) -> str:
         unit = self.measure if self.measure != "KiB" else "KiB of memory"
-        return f"{self.who}: {self.median:+.2g} {unit} a study ({self.above} of {len(self.slopes)} above)"
+        shown = f"{self.median:+.2g} {unit} a study ({self.above} of {len(self.slopes)} above)"
+        return f"{self.who}: {shown if self.judged else f'too short to judge {self.measure}'}"
 
 
 def verdicts(lives: Lives, coordinator: str, sites: Iterable[str], since: int) -> list[Verdict]:

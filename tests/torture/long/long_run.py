@@ -23,8 +23,8 @@ from tests.torture.crashes.armed import SHORT_PAUSE
 from tests.torture.crashes.forked import COORDINATOR
 from tests.torture.crashes.kills import stubborn
 from tests.torture.long.books import account, unsettled
-from tests.torture.long.daemons import Daemons, Disturbance, disturbances
-from tests.torture.long.growth import Verdict, verdicts
+from tests.torture.long.daemons import Daemons, Disturbance, Kind, disturbances
+from tests.torture.long.growth import verdicts
 from tests.torture.model import Witness, read
 
 STUDIES, AT_ONCE, SITES = 300, 30, 30
@@ -33,8 +33,8 @@ DEADLINE, QUORUM = 60.0, 0.8  # seconds of a round; share of the sites without w
 LONGEST = 1.5  # seconds until a disturbance, about a study
 SETTLE_SECONDS = 60.0
 COUNTS = {
-    ("site", "kill"): 60, (COORDINATOR, "kill"): 10, ("site", "full"): 8, (COORDINATOR, "full"): 3,
-    ("site", "slow"): 10, (COORDINATOR, "slow"): 10,
+    ("site", Kind.KILL): 60, (COORDINATOR, Kind.KILL): 10, ("site", Kind.FULL): 8,
+    (COORDINATOR, Kind.FULL): 3, ("site", Kind.SLOW): 10, (COORDINATOR, Kind.SLOW): 10,
 }  # fmt: skip
 LIMITS = (
     "max_studies_per_analyst = 1000\nmax_submissions_per_day = 10000\n"
@@ -58,7 +58,7 @@ class Size:
     sites: int
     one_by_one: int
     at_once: int
-    counts: Mapping[tuple[str, str], int]
+    counts: Mapping[tuple[str, Kind], int]
 
     @classmethod
     def scaled(cls, scale: float) -> Size:
@@ -169,7 +169,7 @@ async def long_run(
 
 
 def judged(run: LongRun, due: int, seconds: float) -> tuple[list[str], str]:
-    """What is wrong in the end, and the figures."""
+    """Faults in the end, and the figures."""
     here, now = run.here, read(run.here.books, run.here.sites)
     run.witness.look(now)
     found = account(here.books, here.sites, now, here.analyst.release_keys.known)
@@ -182,14 +182,8 @@ def judged(run: LongRun, due: int, seconds: float) -> tuple[list[str], str]:
     states = ", ".join(f"{count} {state}" for state, count in found.states.items())
     return faults, (
         f"{due} studies over {len(here.names)} sites in {seconds:.0f} s: {states}; {happened}; "
-        f"{len(now.charged)} charges, {found.late} answers came too late; {_growth(grown)}"
+        f"{len(now.charged)} charges, {found.late} answers came too late; {'; '.join(map(str, grown))}"
     )
-
-
-def _growth(grown: list[Verdict]) -> str:
-    if not all(verdict.judged for verdict in grown):
-        return "too short to judge growth"
-    return "; ".join(map(str, grown))
 
 
 async def run(folder: Path, scale: float) -> tuple[list[str], str]:

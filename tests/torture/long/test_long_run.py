@@ -11,6 +11,7 @@ import pytest
 
 from tests.torture.crashes.forked import COORDINATOR
 from tests.torture.long import planted
+from tests.torture.long.daemons import Kind
 from tests.torture.long.growth import (
     FALSE_ALARM,
     LENGTH,
@@ -26,7 +27,7 @@ from tests.torture.long.growth import (
 from tests.torture.long.long_run import Size, long_run
 
 SITES = tuple(f"site-{number}" for number in range(20))
-QUIET = {("site", "kill"): 1}
+QUIET = {("site", Kind.KILL): 2}
 
 
 def lives(growth: float, noise: float, studies: int = 300, restart_every: int = 50) -> Lives:
@@ -35,7 +36,7 @@ def lives(growth: float, noise: float, studies: int = 300, restart_every: int = 
     for name in (COORDINATOR, *SITES):
         for study in range(studies):
             age = study % restart_every
-            memory = 50_000 + (3000 if age < WARM else 5000) + growth * age + chance.gauss(0, noise)
+            memory = 50_000 + (3000 if age < WARM // 2 else 5000) + growth * age + chance.gauss(0, noise)
             found.add(name, study // restart_every, Sample(study, round(memory), 30, 20))
     return found
 
@@ -83,7 +84,7 @@ def test_no_stretch_holds_a_restart_or_the_first_samples_of_a_life() -> None:
 @pytest.mark.parametrize(
     ("faulty", "size", "fault"),
     [
-        (planted.leak, Size(sites=14, one_by_one=24, at_once=2, counts={}), "it grows: sites"),
+        (planted.leak, Size(sites=14, one_by_one=38, at_once=2, counts={}), "it grows: sites"),
         (planted.charge_twice_after_restart, Size(sites=3, one_by_one=8, at_once=2, counts=QUIET),
          "site-0"),
     ],
