@@ -3,7 +3,8 @@ study is released. One real coordinator process, one light site, a gauss-cov stu
 answer of 16 MB and a release of 32.
 
 `python -m benchmarks.sealing [--columns D] [--times N]` prints milliseconds of sending and of `Commit`,
-beside a bare gRPC server that is sent the same messages over the same TLS; and CPU seconds from the answer to
+beside a bare gRPC server that is sent the same messages over the same TLS; CPU milliseconds of the check of
+such a matrix, in all and on the longest way through its two threads; and CPU seconds from the answer to
 the release, of the coordinator and its subprocesses, beside numpy's decomposition of a matrix of that size
 and beside Python's `json` of as many numbers, which a release had been before its arrays were binary."""
 
@@ -14,7 +15,7 @@ import json
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -34,7 +35,7 @@ from benchmarks.many_sites import (
     study_toml,
 )
 from benchmarks.process import kept_if_failed
-from eigenveil.numerics.linalg import single_blas_thread
+from eigenveil.numerics.linalg import is_semidefinite, single_blas_thread
 from eigenveil_common.files import arm
 
 COLUMNS, TIMES, RECORDS = 2_000, 5, 200
@@ -136,6 +137,34 @@ def anchors(columns: int) -> tuple[float, float]:
     return decomposition, seconds_of(lambda: json.dumps(matrix.tolist()))
 
 
+def check_ms(columns: int) -> tuple[float, float]:
+    """Least CPU milliseconds of the check that an answer is positive semidefinite, in all, and on its longest
+    way, if the shorter half of each panel has a core of its own."""
+    rows = np.random.default_rng(0).integers(-1_000, 1_001, (RECORDS, columns)).astype(np.float64)
+    products = (rows.T @ rows).astype(np.int64)
+    triangle = np.concatenate([np.diagonal(products), products[np.triu_indices(columns, 1)]])
+    beside: list[float] = []
+
+    def halves_timed(work: Callable[[slice], None], halves: Sequence[slice]) -> Iterable[None]:
+        spent = []
+        for half in halves:
+            began = time.thread_time()
+            work(half)
+            spent.append(time.thread_time() - began)
+        beside.append(sum(spent) - max(spent, default=0.0))
+        return ()
+
+    def run() -> tuple[float, float]:
+        beside.clear()
+        began = time.thread_time()
+        assert is_semidefinite(triangle, columns, halves_timed)
+        whole = time.thread_time() - began
+        return 1e3 * whole, 1e3 * (whole - sum(beside))
+
+    with single_blas_thread():
+        return min(run() for _ in range(3))
+
+
 def main() -> int:
     """Print the figures; 1 if a goal is missed."""
     parser = ArgumentParser()
@@ -143,11 +172,13 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=TIMES)
     wanted = parser.parse_args()
     found, (decomposition, texts) = measured(wanted.columns, wanted.times), anchors(wanted.columns)
+    check, longest = check_ms(wanted.columns)
     whole = (found.sending + found.commit) / found.stream
     print(
         f"one answer of {wanted.columns:,} columns: sent in {found.sending:.0f} ms, Commit in "
         f"{found.commit:.0f} (goal {COMMIT_GOAL:.0f}), together {whole:.2f} times a bare stream of "
         f"{found.stream:.0f} ms (goal {STREAM_GOAL})\n"
+        f"its check for eigenvalues: {check:.0f} ms of CPU, {longest:.0f} on its longest way\n"
         f"from the answer to the release: {found.cpu:.2f} s of CPU (goal {SEALING_GOAL:.0f}) in "
         f"{found.seconds:.2f} s; numpy's decomposition alone {decomposition:.2f} s, the rest "
         f"{found.cpu - decomposition:.2f}; `json` of its numbers {texts:.2f} s"

@@ -12,8 +12,10 @@ import numpy as np
 
 from eigenveil.errors import Code, PeerError, round_label
 from eigenveil.numerics.encoding import IntArray, digest, frozen
+from eigenveil.numerics.linalg import HalvesMap
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import PerSiteQuery
+from eigenveil.queries import PerSiteQuery, Query
+from eigenveil.queries.contract import GramAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,17 +49,25 @@ class Contribution:
         return digest("contribution", header | masked, (self.values,))
 
 
-def validate(round_query: RoundQuery, contribution: Contribution, records: range, attempt: str = "") -> None:
+def validate(
+    round_query: RoundQuery,
+    contribution: Contribution,
+    records: range,
+    attempt: str = "",
+    apply: HalvesMap = map,
+) -> None:
     """Check a contribution without trust in the site, whose number of records lies in `records`. The values
-    of a masked `attempt` cannot be checked. Raises PeerError: another plan, round, query or attempt; wrong
-    length; a value that no honest site can have."""
-    wrong = _mismatch(round_query, contribution, records, attempt)
+    of a masked `attempt` cannot be checked. `apply` may check halves in parallel. Raises PeerError: another
+    plan, round, query or attempt; wrong length; a value that no honest site can have."""
+    wrong = _mismatch(round_query, contribution, records, attempt, apply)
     if wrong:
         what = f"site {contribution.site} answered {round_label(round_query.round)} with {wrong}"
         raise PeerError(Code.BAD_CONTRIBUTION, f"{what}; nothing was added")
 
 
-def _mismatch(round_query: RoundQuery, contribution: Contribution, records: range, attempt: str) -> str:
+def _mismatch(
+    round_query: RoundQuery, contribution: Contribution, records: range, attempt: str, apply: HalvesMap
+) -> str:
     if contribution.plan_digest != round_query.plan_digest:
         return "a contribution for another plan"
     if contribution.round != round_query.round:
@@ -68,9 +78,15 @@ def _mismatch(round_query: RoundQuery, contribution: Contribution, records: rang
         return "a contribution for another attempt, or for none"
     if contribution.values.shape != (round_query.query.length,):
         return f"{contribution.values.size} numbers instead of {round_query.query.length}"
-    if not attempt and not round_query.query.is_plausible(contribution.values, records):
+    if not attempt and not _is_plausible(round_query.query, contribution.values, records, apply):
         return "values that its number of clipped records cannot have"
     return ""
+
+
+def _is_plausible(query: Query, values: IntArray, records: range, apply: HalvesMap) -> bool:
+    if isinstance(query, GramAnswer):  # takes longer than all others
+        return query.is_plausible(values, records, apply)
+    return query.is_plausible(values, records)
 
 
 class RunningTotal:

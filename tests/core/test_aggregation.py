@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -158,13 +159,29 @@ def test_products_that_are_not_positive_semidefinite_are_refused(
         assert is_gram(triangle, d, 10**4, range(d + 1)) == allowed
 
 
+def test_two_threads_decide_as_one_about_a_least_eigenvalue_near_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every panel but the last ones is halved. The least eigenvalue is -1 to -3 units, and 0."""
+    monkeypatch.setattr(linalg, "PANEL", 8)
+    generator, d = np.random.default_rng(1), 90
+    factors = generator.integers(-9, 10, (d - 1, d))
+    products = factors.T @ factors
+    for less, allowed in ((0, True), (1, False), (2, False), (3, False)):
+        triangle = np.concatenate([np.diagonal(products) - less, products[np.triu_indices(d, 1)]])
+        with ThreadPoolExecutor(2) as threads:
+            for halved in (1, 4, d):  # from so many blocks on; d: never
+                monkeypatch.setattr(linalg, "HALVED", halved)
+                assert linalg.is_semidefinite(triangle, d, threads.map) == allowed
+
+
 def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     d, factor = 400, linalg._factor
     used, stored = list[weakref.ref[Any]](), list[int]()
 
-    def seen(panel: Any, mine: Any, blocks: Any, scratch: Any) -> None:
+    def seen(panel: Any, mine: Any, blocks: Any, apply: Any) -> None:
         assert all(one() is None for one in used)  # nothing of the factor is kept that nobody needs
-        factor(panel, mine, blocks, scratch)
+        factor(panel, mine, blocks, apply)
         used.append(weakref.ref(mine))
         stored.append(8 * sum(mine.shape) * sum(block.shape[1] for block in blocks))
 

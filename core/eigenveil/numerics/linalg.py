@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from statistics import NormalDist
@@ -70,21 +70,24 @@ def upper_triangle_rows(d: int) -> Iterator[slice]:
 
 
 PANEL = 128  # rows of a matrix factored together
+HALVED = 4  # blocks of PANEL columns, from which a panel is updated in halves
+HalvesMap = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]  # `map`, or an executor's
 UNIT = 2.0**-53  # largest relative error of one float64 operation
 
 
-def is_semidefinite(triangle: IntArray, d: int) -> bool:
+def is_semidefinite(triangle: IntArray, d: int, apply: HalvesMap = map) -> bool:
     """Return True if rounded integers may come from a positive semidefinite matrix.
 
     Cholesky's method in floats succeeds if the least eigenvalue is above about (d + 2) 2**-53 trace [Rump
     2006, Demmel 1989]. Rounding moved no eigenvalue by more than 2**-53 trace. With ten times that on the
-    diagonal every honest matrix passes, and so do eigenvalues down to minus as much."""
+    diagonal every honest matrix passes, and so do eigenvalues down to minus as much. `apply` may process the
+    halves of a panel in parallel: the floats are the same."""
     shift = 10 * (d + 4) * UNIT * math.fsum(triangle[:d])
     blocks = [_lazy_memory(first, min(PANEL, d - first)) for first in range(0, d, PANEL)]
-    above, scratch = upper_triangle_rows(d), np.empty((PANEL, min(PANEL, d)))
+    above = upper_triangle_rows(d)
     try:
         for first in range(0, d, PANEL):
-            _factor(_panel(triangle, above, first, d, shift), blocks.pop(0), blocks, scratch)
+            _factor(_panel(triangle, above, first, d, shift), blocks.pop(0), blocks, apply)
     except np.linalg.LinAlgError:
         return False
     return True
@@ -105,16 +108,25 @@ def _panel(triangle: IntArray, above: Iterator[slice], first: int, d: int, shift
 
 
 def _factor(
-    panel: FloatArray, first_block: FloatArray, blocks: Sequence[FloatArray], scratch: FloatArray
+    panel: FloatArray, first_block: FloatArray, blocks: Sequence[FloatArray], apply: HalvesMap
 ) -> None:
     """Write the same rows of Cholesky's upper factor to `blocks` of PANEL columns each. `first_block` holds
     the columns in which the panel begins and is not needed afterwards. So at most half of the factor is in
     memory. Raises LinAlgError if there is no factor."""
     first, rows = first_block.shape
     parts = np.split(panel, range(rows, panel.shape[1], PANEL), axis=1)
-    for part, known in zip(parts, (first_block, *blocks), strict=True):
-        part -= np.matmul(first_block.T, known[:first], out=scratch[:rows, : part.shape[1]])
+    parts[0] -= first_block.T @ first_block[:first]
     factor = np.linalg.cholesky(parts[0], upper=True)
+
+    def update(half: slice) -> None:
+        scratch = np.empty((rows, PANEL))
+        for part, known in zip(parts[1:][half], blocks[half], strict=True):
+            part -= np.matmul(first_block.T, known[:first], out=scratch[:, : part.shape[1]])
+
+    middle, end = len(blocks) // 2, len(blocks)
+    halves = [slice(0, middle), slice(middle, end)] if end >= HALVED else [slice(0, end)][:end]
+    for _ in apply(update, halves):
+        pass
     right = panel[:, rows:]
     for i in range(rows if blocks else 0):
         right[i] -= factor[:i, i] @ right[:i]

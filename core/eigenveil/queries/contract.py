@@ -12,6 +12,7 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import HalvesMap
 from eigenveil.queries.limits import (
     BINS,
     ceil_sqrt,
@@ -265,8 +266,8 @@ class GramAnswer(ClippedRows):
     def bound(self) -> int:
         return self.radius**2
 
-    def is_plausible(self, values: IntArray, records: range) -> bool:
-        return is_gram(values, self.centre.size, self.radius, records)
+    def is_plausible(self, values: IntArray, records: range, apply: HalvesMap = map) -> bool:
+        return is_gram(values, self.centre.size, self.radius, records, apply)
 
     def describe(self, study: Study) -> QueryDescription:
         """Return the description of column products: the diagonal, then the strict upper triangle by rows."""

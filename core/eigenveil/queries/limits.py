@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.numerics.linalg import UNIT, is_semidefinite, upper_triangle_rows
+from eigenveil.numerics.linalg import UNIT, HalvesMap, is_semidefinite, upper_triangle_rows
 from eigenveil.study.grid import S
 
 WEIGHT_BITS = 10
@@ -122,9 +122,10 @@ def is_within_norm(values: IntArray, length: int) -> bool:
     return float(rounded @ rounded) <= float(length) ** 2 * (1 + (rounded.size + 8) * 4 * UNIT)
 
 
-def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
+def is_gram(triangle: IntArray, d: int, radius: int, records: range, apply: HalvesMap = map) -> bool:
     """Return True if vectors of norm at most `radius`, one a record, can have these sums of products.
-    Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row."""
+    Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row.
+    `apply` may process parts of a large one in parallel."""
     diagonal = triangle[:d]
     limit = records[-1] * radius**2
     if (
@@ -140,4 +141,4 @@ def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
         products = np.square(triangle[row], dtype=np.float64)
         if not bool((products <= squares[i] * squares[i + 1 :] * (1 + 16 * UNIT)).all()):
             return False
-    return is_semidefinite(triangle, d)
+    return is_semidefinite(triangle, d, apply)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -38,6 +39,7 @@ GATHER_SECONDS_PER_SITE = 0.001  # in addition, for each invited site: the time 
 UnloggedSites = dict[str, set[str]]  # sites that answered, or got ready, by log event
 MOST_STUDY_KEYS = 8  # of one site for one study; a new one after its key card was replaced
 SIGNATURE_BYTES = 64
+CHECK_THREADS = 2  # of a larger answer
 INLINE_CHECK_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
@@ -322,8 +324,15 @@ async def _run_inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
 def _check(
     round_query: RoundQuery, contribution: Contribution, records: range, attempt: str, claimed: str
 ) -> None:
-    validate(round_query, contribution, records, attempt)
-    if contribution.digest != claimed:
+    if contribution.values.nbytes <= INLINE_CHECK_BYTES:
+        validate(round_query, contribution, records, attempt)
+        digest = contribution.digest
+    else:
+        with ThreadPoolExecutor(CHECK_THREADS) as threads:
+            digesting = threads.submit(lambda: contribution.digest)
+            validate(round_query, contribution, records, attempt, threads.map)
+            digest = digesting.result()
+    if digest != claimed:
         raise PeerError(
             Code.BAD_CONTRIBUTION,
             f"site {contribution.site}: the contribution does not match its digest; nothing was added",
