@@ -42,7 +42,7 @@ from eigenveil_server.rounds.round import Round, Run
 from eigenveil_server.rpc import interceptor
 from tests.client.site.support import a_stage
 from tests.server.rig import made, serving
-from tests.torture.crashes import checkpoints, disk_errors, forked
+from tests.torture.crashes import checkpoints, disk_errors, kills
 from tests.torture.crashes.armed import Command, Kill
 from tests.torture.crashes.charges import spend
 from tests.torture.crashes.disk_errors import Choice
@@ -113,9 +113,9 @@ def end_as_told() -> None:
 async def test_kills_find_a_coordinator_that_publishes_before_it_charges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forked, "Command", partial(Command, planted=publish_before_charging))
-    kills = [Kill(name="round-sealed", passage=passage) for passage in (1, 2, 3)]
-    toll = await federation(tmp_path, {COORDINATOR: kills, SITES[0]: [], NEWCOMER: [], OPERATOR: []})
+    monkeypatch.setattr(kills, "Federation", partial(Federation, planted=publish_before_charging))
+    due = [Kill(name="round-sealed", passage=passage) for passage in (1, 2, 3)]
+    toll = await federation(tmp_path, {COORDINATOR: due, SITES[0]: [], NEWCOMER: [], OPERATOR: []})
     assert any(fault.startswith("under-charge: the coordinator") for fault in toll.faults), toll.faults
 
 
