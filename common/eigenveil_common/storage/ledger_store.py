@@ -141,7 +141,7 @@ class LedgerStore:
 
     def spent(self, study: str) -> int:
         """Return the micro-rho that `study` has spent."""
-        return self.ledger.spent_by(study).micro_rho
+        return self.ledger.spent_amounts.get(study, (0, 0))[0]
 
     def read(self, look: Callable[[Ledger], T]) -> T:
         """Return `look` of the ledger, while nothing is appended."""

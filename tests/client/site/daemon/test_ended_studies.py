@@ -68,7 +68,7 @@ def test_an_ended_study_leaves_one_sum_in_memory(stage: Stage, monkeypatch: Patc
         assert ".store.ledger.ledger.spent_amounts" in grown
         assert grown <= REMEMBERED
         ledger = store.ledger.ledger
-        assert ledger.charged == ledger.paid == ledger.pico_by_study == ledger.repeated == {}
+        assert not any((ledger.charged, ledger.paid, ledger.pico_by_study, ledger.repeated))
         assert len(store.ledger.charged_queries(plans[0].digest)) == len(rehearse(plans[0]))
         with refused(Code.CONFLICT, "reserved already"):
             store.ledger.reserve(plans[0].digest, plans[0].cost, gaussian=True)
