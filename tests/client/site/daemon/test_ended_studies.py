@@ -1,4 +1,4 @@
-"""What a site's daemon remembers of studies that have ended."""
+"""Memory of a site's daemon after studies that have ended."""
 
 from __future__ import annotations
 
