@@ -44,7 +44,7 @@ def _charge_twice() -> None:
     def charge(
         self: LedgerStore, study: str, round: int, query: str, cost: Cost, also: ExtraWrite = None
     ) -> None:
-        first.append(not self.ledger.charged)
+        first.append(not self.ledger.spent.micro_rho)
         honest(self, study, round, query, cost if first[0] else cost + cost, also)
 
     LedgerStore.charge = charge  # type: ignore[method-assign]
