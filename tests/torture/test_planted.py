@@ -334,7 +334,7 @@ async def test_sets_find_a_site_that_leaves_its_share_of_the_noise_out(
     [
         (Gone(AnsweredRounds, "cost", lambda *_: NO_COST), 20, 20),
         pytest.param(Gone(PeerSecrets, "_check_set"), 20, 20, marks=SLOW),
-        pytest.param(Gone(SessionReplica, "expect"), 20, 20, marks=SLOW),
+        pytest.param(Gone(SessionReplica, "expect"), 80, 20, marks=SLOW),
         # A pass is paid once, however often its batches are tried.
         pytest.param(Gone(AnsweredRounds, "_next_attempt", lambda *_: 1), 80, 30, marks=SLOW),
     ],
