@@ -13,7 +13,6 @@ import sqlite3
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from ssl import VERIFY_X509_PARTIAL_CHAIN, SSLContext, create_default_context
 import numpy as np
 
 from benchmarks.federation import Wide, released, write
+from benchmarks.process import free_ports, kept_if_failed
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
@@ -52,9 +52,7 @@ class Consoled(Wide):
     port = 0
 
     def _serve_coordinator(self) -> Job:
-        from eigenveil_client.demo.federation import free_ports
-
-        self.port = free_ports()[0]
+        (self.port,) = free_ports(1)
         with self._layout.coordinator_config.open("a") as file:
             file.write(f'\n[console]\nlisten = "127.0.0.1:{self.port}"\n')
         return super()._serve_coordinator()
@@ -144,7 +142,7 @@ def speed(layout: DemoLayout) -> float:
 def run() -> tuple[list[float], list[float]]:
     """Rounds a second without watchers, and with."""
     study = parse_study(STUDY)
-    with tempfile.TemporaryDirectory() as folder, open_demo_folder(Path(folder) / "bench") as layout:
+    with kept_if_failed() as folder, open_demo_folder(folder / "bench") as layout:
         layout.study.write_text(STUDY)
         processes = Processes(layout.logs)
         try:

@@ -122,13 +122,12 @@ def bill(wanted: Wanted, laws: Laws) -> Iterator[Row]:
         yield step(
             laws, "past", at, step="coordinator starts", seconds=None if started is None else started(at)
         )
-    yield step(laws, "planning", at)
+    yield step(laws, "planning", at, step="study planned with `auto`")
+    yield step(laws, "loading", at, step="a site loads its records", bytes=2 * wanted.each * d)
     for kind, what, numbers in ((Gradient, "gradient", d * k), (Gram, "gram", triangle(d))):
         times = sum(isinstance(one, kind) for one in asked)
         if times:
             yield from _round(laws, what, times, replace(at, numbers=numbers))
-    if any(isinstance(one, Gram) for one in asked):
-        yield step(laws, "eigen", at, step="eigenvectors of the matrix")
     yield step(laws, "replay", at, step="a site computes the next question", times=len(asked))
     calls = laws.get(("round", "coordinator_seconds"))
     yield step(
@@ -145,6 +144,10 @@ def _round(laws: Laws, what: str, times: int, at: Setting) -> Iterator[Row]:
     checked = step(laws, f"{what}-check", at, step=f"{what}: answers received, checked", times=times)
     seconds = None if checked.seconds is None else checked.seconds * at.sites
     yield replace(checked, seconds=seconds, bytes=answer * at.sites)
+    if what == "gram":
+        name = "gram: sum, noise, eigenvectors, sealed"
+        yield step(laws, "sealing", at, step=name, times=times, bytes=released)
+        return
     yield step(laws, "sum", at, step=f"{what}: sum", times=times, memory=answer)
     yield step(laws, "noise", at, step=f"{what}: noise", times=times, memory=answer)
     yield step(laws, "seal", at, step=f"{what}: sealed", times=times, bytes=released)
@@ -200,13 +203,13 @@ def numbers(wanted: Wanted, rehearsal: Rehearsal) -> int:
 
 
 def laws_table(laws: Laws) -> Iterator[str]:
-    """Every law, as a table of a page."""
-    yield "| step | | law | points | worst ratio |"
+    """Every law with what its fit misses, as a table of a page."""
+    yield "| step | | model | points | typical and worst ratio |"
     yield "|---|---|---|---|---|"
     for law in laws.values():
         unit = "s" if law.quantity.endswith("seconds") else "bytes"
         what = law.quantity.replace("_", " ")
-        yield f"| {law.step} | {what} | {law} {unit} | {law.points} | {law.worst:.2g} |"
+        yield (f"| {law.step} | {what} | {law} {unit} | {law.points} | {law.typical:.3g}, {law.worst:.3g} |")
 
 
 def bill_table(wanted: Wanted, laws: Laws) -> Iterator[str]:
@@ -216,6 +219,17 @@ def bill_table(wanted: Wanted, laws: Laws) -> Iterator[str]:
     for row in bill(wanted, laws):
         numbers = ("" if one is None else f"{one:.2g}" for one in (row.seconds, row.bytes, row.memory))
         yield f"| {row.step} | {row.times} | {' | '.join(numbers)} |"
+
+
+def bills_table(studies: Sequence[Wanted], laws: Laws) -> Iterator[str]:
+    """Seconds of every step of each study, side by side."""
+    heads = (f"{one.records:.0e} × {one.columns}, sites: {one.sites:,}" for one in studies)
+    yield f"| seconds of each step | times | {' | '.join(heads)} |"
+    yield f"|---|---|{'---|' * len(studies)}"
+    for same in zip(*(bill(one, laws) for one in studies), strict=True):
+        if same[0].seconds is not None:
+            seconds = ("" if one.seconds is None else f"{one.seconds:.3g}" for one in same)
+            yield f"| {same[0].step} | {same[0].times} | {' | '.join(seconds)} |"
 
 
 def limits_table(studies: Sequence[Wanted]) -> Iterator[str]:

@@ -15,7 +15,6 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from argparse import ArgumentParser
@@ -26,6 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.light_sites import FEDERATION, Held, LightSite, Shared, enrolled
+from benchmarks.process import cpu_seconds, free_ports, kept_if_failed, resident_mib
 from eigenveil.identity import Role
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import RoundQuery
@@ -46,19 +46,19 @@ NUMBERS = (3, 10, 50, 100, 200, 500)
 RECORDS, FIRST = 200, 3  # of each site; and the first round that counts
 FEW = 50  # sites of which a study is told: the records of more would make it one of more rounds
 KILLED_AT = 10  # the round of a restart
-TICKS = os.sysconf("SC_CLK_TCK")
 LATE = re.compile(r'eigenveil_event_loop_delay_seconds_bucket\{le="([^"]+)"\} (\S+)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Of one study: milliseconds of each round, and of the last one until its release; CPU milliseconds a
-    round of the coordinator and of all sites together; the coordinator's peak in MiB, seconds until the first
-    question, and how many turns of its event loop began later than each bound (seconds)."""
+    """Of one study: milliseconds of each round, and of the first and the last until their release; CPU
+    milliseconds a round of the coordinator and of all sites together; the coordinator's peak in MiB, seconds
+    until the first question, and how many turns of its event loop began later than each bound (seconds)."""
 
     sites: int
     columns: int
     rounds: tuple[float, ...]
+    first: float
     last: float
     coordinator_cpu: float
     sites_cpu: float
@@ -119,56 +119,59 @@ def names(sites: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Federation:
-    """A coordinator's folder, and all who may call it."""
+    """A coordinator's folder, the port of its metrics, and all who may call it."""
 
     config: Config
+    metrics: int
     toml: Path
     analyst: Held
     sites: tuple[Held, ...]
 
 
-def federation(folder: Path, sites: int, ports: tuple[int, int, int], database: str = "") -> Federation:
+def federation(folder: Path, sites: int, database: str = "") -> Federation:
     """A new federation with `sites` enrolled sites."""
+    port, enrol_port, metrics = free_ports(3)
     toml = create(
-        folder / "coordinator", federation=FEDERATION, host="127.0.0.1", port=ports[0],
-        enrol_port=ports[1], budget_epsilon=1e6, budget_delta=1e-3, database=database,
+        folder / "coordinator", federation=FEDERATION, host="127.0.0.1", port=port,
+        enrol_port=enrol_port, budget_epsilon=1e6, budget_delta=1e-3, database=database,
     )  # fmt: skip
-    extra = f'metrics = "127.0.0.1:{ports[2]}"\nstart_minutes = 0\nmax_studies_per_analyst = 1000000\n'
+    extra = f'metrics = "127.0.0.1:{metrics}"\nstart_minutes = 0\nmax_studies_per_analyst = 1000000\n'
     extra += "max_columns = 20000\nmax_share_per_analyst = 1.0\n"
     config = load(toml, Config)
     toml.write_text(toml.read_text() + extra)
     with closing(existing_store(config)) as store:
         registry, keys = Registry(store, FEDERATION, unix_ms), load_keys(config.files)
-        ca, to = config.files.ca.read_bytes(), f"127.0.0.1:{ports[0]}"
+        ca, to = config.files.ca.read_bytes(), f"127.0.0.1:{port}"
 
         def one(role: Role, name: str) -> Held:
             return enrolled(registry, keys.authority, role, name, ca, to)
 
         stored = tuple(one(Role.SITE, name) for name in names(sites))
-        return Federation(config=config, toml=toml, analyst=one(Role.ANALYST, "alice"), sites=stored)
+        return Federation(
+            config=config, metrics=metrics, toml=toml, analyst=one(Role.ANALYST, "alice"), sites=stored
+        )
 
 
 class Coordinator:
     """The process, and what the system says of it."""
 
-    def __init__(self, federation: Federation, ports: tuple[int, int, int]) -> None:
+    def __init__(self, federation: Federation) -> None:
         command = (sys.executable, "-m", "eigenveil_server.cli", "serve", "--config", str(federation.toml))
         self._log = (federation.toml.parent.parent / "coordinator.log").open("ab")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log)
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
             raise RuntimeError(f"the coordinator did not start; see {self._log.name}")
-        self._metrics = f"http://127.0.0.1:{ports[2]}/metrics"
+        self._metrics = f"http://127.0.0.1:{federation.metrics}/metrics"
 
     def cpu(self) -> float:
-        """CPU seconds so far."""
+        """CPU seconds so far, with those of subprocesses that have ended."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_seconds(self._process.pid) + sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
 
     def peak(self) -> float:
         """Largest resident memory so far, in MiB."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+        return resident_mib(self._process.pid, "VmHWM")
 
     def late(self) -> dict[str, float]:
         """Turns of its event loop that began later than so many seconds, since the start."""
@@ -184,9 +187,9 @@ class Coordinator:
 
 
 @contextmanager
-def coordinating(federation: Federation, ports: tuple[int, int, int]) -> Iterator[Coordinator]:
+def coordinating(federation: Federation) -> Iterator[Coordinator]:
     """Serve it."""
-    coordinator = Coordinator(federation, ports)
+    coordinator = Coordinator(federation)
     try:
         yield coordinator
     finally:
@@ -244,19 +247,19 @@ def periods(config: Config, digest: str) -> tuple[float, ...]:
     return tuple(after[0] - row[0] for row, after in pairwise(rows))[FIRST:]
 
 
-def last_round(config: Config, digest: str) -> float:
-    """From the opening of the last round to its release, in milliseconds."""
-    statement = "SELECT released_at - opened_at FROM rounds WHERE study = ? ORDER BY round DESC LIMIT 1"
+def first_and_last(config: Config, digest: str) -> tuple[float, float]:
+    """From the opening of the first round to its release, and of the last one, in milliseconds."""
+    statement = "SELECT released_at - opened_at FROM rounds WHERE study = ? ORDER BY round"
     with closing(existing_store(config)) as store:
-        return float(store.reader.rows(statement, (digest,))[0][0])
+        times = [float(row[0]) for row in store.reader.rows(statement, (digest,))]
+    return times[0], times[-1]
 
 
-def measured(sites: int, round_query: Asked = USUAL, database: str = "", ports: int = 17443) -> Measured:
+def measured(sites: int, round_query: Asked = USUAL, database: str = "") -> Measured:
     """One study over so many sites."""
-    positions = (ports, ports + 1, ports + 2)
-    with tempfile.TemporaryDirectory() as folder:
-        made = federation(Path(folder), sites, positions, database)
-        with coordinating(made, positions) as coordinator:
+    with kept_if_failed() as folder:
+        made = federation(folder, sites, database)
+        with coordinating(made) as coordinator:
             return asyncio.run(_measured(made, coordinator, round_query))
 
 
@@ -267,37 +270,34 @@ async def _measured(made: Federation, coordinator: Coordinator, round_query: Ask
         before, begun = coordinator.late(), time.monotonic()
         digest = await run_study(made.analyst, toml, "one")
         late = {bound: many - before[bound] for bound, many in coordinator.late().items()}
-    first, last = marks.at[FIRST], marks.at[-1]
+    begun_counting, end = marks.at[FIRST], marks.at[-1]
+    first, last = first_and_last(made.config, digest)
     counted = len(marks.at) - 1 - FIRST
     return Measured(
         sites=len(made.sites),
         columns=round_query.columns,
         rounds=periods(made.config, digest),
-        last=last_round(made.config, digest),
-        coordinator_cpu=1e3 * (last[1] - first[1]) / counted,
-        sites_cpu=1e3 * (last[2] - first[2]) / counted,
+        first=first,
+        last=last,
+        coordinator_cpu=1e3 * (end[1] - begun_counting[1]) / counted,
+        sites_cpu=1e3 * (end[2] - begun_counting[2]) / counted,
         peak_mib=coordinator.peak(),
         consent_seconds=marks.at[0][0] - begun,
         late=late,
     )
 
 
-def restarted(sites: int, round_query: Asked = USUAL, ports: int = 17443) -> tuple[float, float]:
+def restarted(sites: int, round_query: Asked = USUAL) -> tuple[float, float]:
     """Kill the coordinator in the middle of a study: seconds until it asks again, and until that is over.
 
     Its sites come back by themselves, all from one address."""
-    positions = (ports, ports + 1, ports + 2)
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_restarted(federation(Path(folder), sites, positions), positions, round_query))
+    with kept_if_failed() as folder:
+        return asyncio.run(_restarted(federation(folder, sites), round_query))
 
 
-async def _restarted(
-    made: Federation, ports: tuple[int, int, int], round_query: Asked
-) -> tuple[float, float]:
-    first, toml = (
-        Coordinator(made, ports),
-        study_toml([one.name for one in made.sites], round_query, "rounds"),
-    )
+async def _restarted(made: Federation, round_query: Asked) -> tuple[float, float]:
+    first = Coordinator(made)
+    toml = study_toml([one.name for one in made.sites], round_query, "rounds")
     received: list[float] = []
     async with at_work(made.sites, Shared(RECORDS, lambda question: received.append(time.monotonic()))):
         running = asyncio.create_task(run_study(made.analyst, toml, "one"))
@@ -306,7 +306,7 @@ async def _restarted(
         first.end(kill=True)
         killed, before = time.monotonic(), len(received)
         await asyncio.gather(running, return_exceptions=True)
-        with coordinating(made, ports):
+        with coordinating(made):
             await run_study(made.analyst, toml, "one")
         return received[before] - killed, time.monotonic() - killed
 
@@ -316,8 +316,8 @@ def said(one: Measured) -> str:
     late = one.late.get("0.1", 0.0)
     return (
         f"{one.sites:4} sites: round {one.median:7.1f} ms (p90 {one.p90:7.1f}, {len(one.rounds)} rounds), "
-        f"{one.median / one.sites:6.2f} a site, the last {one.last:.0f}; CPU of the "
-        f"coordinator {one.coordinator_cpu:7.1f} ms, "
+        f"{one.median / one.sites:6.2f} a site, the first {one.first:.0f}, the last {one.last:.0f}; CPU of "
+        f"the coordinator {one.coordinator_cpu:7.1f} ms, "
         f"{one.coordinator_cpu / one.sites:5.2f} a site; of the sites {one.sites_cpu:7.1f}; "
         f"peak {one.peak_mib:.0f} MiB; until the first question {one.consent_seconds:.1f} s; "
         f"loop late by over 100 ms {late:.0f} times"

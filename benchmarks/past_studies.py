@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-import tempfile
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -32,6 +30,7 @@ from benchmarks.many_sites import (
     run_study,
     study_toml,
 )
+from benchmarks.process import kept_if_failed
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import canonical, digest
 from eigenveil.planning.choose import make_plan
@@ -53,6 +52,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys, load_keys
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import existing_store
+from eigenveil_server.storage.release_pieces import StoredPieces
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.storage.submissions import SubmissionQuota, summary_of
@@ -123,7 +123,9 @@ class Writer:
         release = signed_release(
             document, result, sign=self.keys.release.sign, public_key=self.keys.release_public
         )
-        study_writes.end_study(self.change, stored.digest, StudyState.RELEASED, AT, release=release)
+        study_writes.end_study(
+            self.change, stored.digest, StudyState.RELEASED, AT, release=StoredPieces(first=release, count=1)
+        )
         self.ledger.settle(stored.digest)
 
     def _round(self, round_query: RoundQuery, after: str) -> str:
@@ -150,10 +152,11 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Of one federation: seconds until it serves, milliseconds of its rounds and of a list of its studies,
-    and its peak memory in MiB."""
+    """Of one federation: seconds and CPU seconds until it serves, milliseconds of its rounds and of a list of
+    its studies, and its peak memory in MiB."""
 
     start: float
+    start_cpu: float
     rounds: list[float]
     listed: float
     peak: float
@@ -186,27 +189,26 @@ async def _list_ms(made: Federation) -> float:
 
 
 @contextmanager
-def _started(made: Federation, ports: int) -> Iterator[tuple[float, Coordinator]]:
+def _started(made: Federation) -> Iterator[tuple[float, float, Coordinator]]:
     begun = time.monotonic()
-    with coordinating(made, (ports, ports + 1, ports + 2)) as coordinator:
-        yield time.monotonic() - begun, coordinator
+    with coordinating(made) as coordinator:
+        yield time.monotonic() - begun, coordinator.cpu(), coordinator
 
 
 def run(studies: int, rounds: int, databases: tuple[str, str] = ("", "")) -> tuple[Found, Found]:
     """A federation with past studies, and one without."""
-    with tempfile.TemporaryDirectory() as folder:
-        ports = (17453, 17463)
+    with kept_if_failed() as folder:
         made = [
-            federation(Path(folder, str(port)), len(SITES), (port, port + 1, port + 2), database)
-            for port, database in zip(ports, databases, strict=True)
+            federation(folder / str(number), len(SITES), database)
+            for number, database in enumerate(databases)
         ]
         write_past(made[0].config, studies, rounds)
-        with _started(made[0], ports[0]) as (first, one), _started(made[1], ports[1]) as (second, other):
+        with _started(made[0]) as (first, cpu, one), _started(made[1]) as (second, least, other):
             times = asyncio.run(_by_turns(made))
             lists = [asyncio.run(_list_ms(each)) for each in made]
             return (
-                Found(start=first, rounds=times[0], listed=lists[0], peak=one.peak()),
-                Found(start=second, rounds=times[1], listed=lists[1], peak=other.peak()),
+                Found(start=first, start_cpu=cpu, rounds=times[0], listed=lists[0], peak=one.peak()),
+                Found(start=second, start_cpu=least, rounds=times[1], listed=lists[1], peak=other.peak()),
             )
 
 
@@ -221,8 +223,9 @@ def main() -> None:
     found = run(wanted.studies, wanted.rounds, (wanted.database, wanted.other))
     for many, one in zip((wanted.studies, 0), found, strict=True):
         print(
-            f"{many:6} past studies of {wanted.rounds} rounds: start {one.start:.1f} s, round "
-            f"{statistics.median(one.rounds):.1f} ms (of {len(one.rounds)}), list {one.listed:.0f} ms, "
+            f"{many:6} past studies of {wanted.rounds} rounds: start {one.start:.1f} s "
+            f"(CPU {one.start_cpu:.1f} s), round {statistics.median(one.rounds):.1f} ms (of "
+            f"{len(one.rounds)}), list {one.listed:.0f} ms, "
             f"peak {one.peak:.0f} MiB"
         )
     slower = statistics.median(found[0].rounds) / statistics.median(found[1].rounds) - 1

@@ -19,7 +19,8 @@ import pyarrow.parquet as parquet
 
 from benchmarks import omop
 from eigenveil.study.study import Column, Missing, Study
-from eigenveil_client.records.records import gathered, stream
+from eigenveil_client.records.records import stream
+from eigenveil_client.records.summary import gathered
 from eigenveil_client.records.tables.source import RecordsConfig
 from tests.client.site.support import a_study
 from tests.common.storage import cluster

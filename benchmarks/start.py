@@ -10,7 +10,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from benchmarks.process import kept_if_failed
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.demo.federation import COORDINATOR, DemoFederation
@@ -95,7 +95,7 @@ def until_serving(federation: DemoFederation, name: str) -> float:
 def daemons() -> float:
     """Print what the daemons take; the worst."""
     study = demo_study(1, Algorithm.GAUSS_COV, 1, 1.0)
-    with tempfile.TemporaryDirectory() as folder, open_demo_folder(Path(folder) / "demo") as layout:
+    with kept_if_failed() as folder, open_demo_folder(folder / "demo") as layout:
         layout.study.write_text(study_to_toml(study))
         processes = Processes(layout.logs)
         try:
@@ -157,7 +157,7 @@ def sizes() -> float:
 def demo(trees: list[Path], runs: int) -> None:
     """Run the demonstration of each tree in turns; print the medians."""
     found: dict[Path, list[tuple[float, float]]] = {tree: [] for tree in trees}
-    with tempfile.TemporaryDirectory() as folder:
+    with kept_if_failed() as folder:
         for _ in range(runs):
             for tree in trees:
                 command = [str(tree / ".venv" / "bin" / "eigenveil"), "demo", "--out", f"{folder}/out"]

@@ -13,7 +13,6 @@ import asyncio
 import json
 import math
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -28,9 +27,9 @@ import pyarrow.parquet as parquet
 
 from benchmarks.federation import Wide, released
 from benchmarks.many_sites import LATE
+from benchmarks.process import free_ports, kept_if_failed
 from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import parse_study
-from eigenveil_client.demo.federation import free_ports
 from eigenveil_client.demo.layout import DemoLayout, open_demo_folder
 from eigenveil_client.demo.processes import Job, Processes
 
@@ -112,7 +111,7 @@ class WideFederation(Wide):
         """Start making what every party needs."""
         begun = super().start_setup()
         self._processes.finish(begun)
-        config, (self.metrics, _) = self._layout.coordinator_config, free_ports()
+        config, (self.metrics,) = self._layout.coordinator_config, free_ports(1)
         more = f'\nmax_columns = 20000\nmetrics = "127.0.0.1:{self.metrics}"\n'
         config.write_text(config.read_text() + more)
         return begun
@@ -253,8 +252,8 @@ def main() -> None:
     words.add_argument("--study", choices=sorted(CASES), required=True)
     words.add_argument("--trust", choices=[one.value for one in Trust], default=Trust.CENTRAL.value)
     chosen = words.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        run(replace(CASES[chosen.study], trust=Trust(chosen.trust)), Path(folder))
+    with kept_if_failed() as folder:
+        run(replace(CASES[chosen.study], trust=Trust(chosen.trust)), folder)
 
 
 if __name__ == "__main__":

@@ -165,8 +165,9 @@ def a_cross(d: int, k: int, fraction_bits: int = 0) -> q.CrossSpec:
 def changed_member(file: bytes, name: str, old: bytes, new: bytes) -> bytes:
     """A release's file with `new` for `old` in its member `name`, otherwise in order."""
     members = read_archive(file)
-    assert old in members[name]
-    return write_archive(members | {name: members[name].replace(old, new, 1)})
+    data = bytes(members[name])
+    assert old in data
+    return write_archive(members | {name: data.replace(old, new, 1)})
 
 
 def random_rows(n: int, d: int, seed: int = 1) -> np.ndarray[Any, np.dtype[np.int16]]:

@@ -35,10 +35,14 @@ TERMS: Terms = {
     "studies": lambda s: float(s.studies),
 }
 LAWS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("loading", "seconds"): ("1", "n", "n d"),
+    ("loading", "again_seconds"): ("1", "n d"),
+    ("loading", "processor_seconds"): ("1", "n", "n d"),
+    ("loading", "peak_bytes"): ("1", "min(n d, 2²⁰)", "d"),
     ("gradient", "processor_seconds"): ("1", "n", "n d", "n d k", "d k"),
-    ("gradient", "peak_bytes"): ("1", "min(n d, 2²⁰)", "n d", "d k"),
+    ("gradient", "peak_bytes"): ("1", "min(n d, 2²⁰)", "d k"),
     ("gram", "processor_seconds"): ("1", "n", "n d", "n d²", "d²"),
-    ("gram", "peak_bytes"): ("1", "min(n d, 2²⁰)", "n d", "d²"),
+    ("gram", "peak_bytes"): ("1", "min(n d, 2²⁰)", "d²"),
     ("gradient-check", "processor_seconds"): ("1", "d k"),
     ("gram-check", "processor_seconds"): ("1", "d²", "d³"),
     ("gram-check", "peak_bytes"): ("1", "d²"),
@@ -49,6 +53,9 @@ LAWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("seal", "seconds"): ("1", "L"),
     ("replay", "processor_seconds"): ("1", "d k", "d k²"),
     ("planning", "processor_seconds"): ("1", "d", "d²"),
+    ("planning", "peak_bytes"): ("1", "d", "d²"),
+    ("sealing", "processor_seconds"): ("1", "d²", "d³"),
+    ("sealing", "seconds"): ("1", "d²", "d³"),
     ("eigen", "processor_seconds"): ("1", "d²", "d³"),
     ("eigen", "peak_bytes"): ("1", "d²"),
     ("round", "seconds"): ("1", "m", "m L"),
@@ -63,11 +70,13 @@ LAWS: dict[tuple[str, str], tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """One step's cost. `worst` is the largest ratio between what was measured and what it says."""
+    """One step's cost. `typical` and `worst` are ratios, of at least 1, between what was measured and what it
+    says: the root mean square of their logarithms, and the largest."""
 
     step: str
     quantity: str
     constants: dict[str, float]
+    typical: float
     worst: float
     points: int
 
@@ -102,12 +111,13 @@ def _fit(step: str, quantity: str, terms: tuple[str, ...], points: Sequence[Poin
     scales = np.where(design.max(axis=0) > 0, design.max(axis=0), 1.0)  # they reach from 1 to 10^12
     design /= scales
     constants = _least_logs(design, measured)
-    ratios = design @ constants / measured
+    missed = np.log(design @ constants / measured)
     return Law(
         step=step,
         quantity=quantity,
         constants={term: float(value) for term, value in zip(terms, constants / scales, strict=True)},
-        worst=float(np.maximum(ratios, 1 / ratios).max()),
+        typical=float(np.exp(np.sqrt(np.mean(missed**2)))),
+        worst=float(np.exp(np.abs(missed).max())),
         points=len(points),
     )
 

@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.cost_model import Wanted, kept, limits_table
+from benchmarks.cost_model import (
+    Wanted,
+    bills_table,
+    kept,
+    laws_table,
+    limits_table,
+)
+from benchmarks.growth.laws import fitted
 from benchmarks.growth.points import Point
 from eigenveil.study.algorithm import Algorithm
 
@@ -22,13 +29,28 @@ LIMITED = (
     Wanted(records=10**9, columns=65, components=4, sites=1000, algorithm=Algorithm.GAUSS_COV),
     Wanted(records=3 * 10**6, columns=20_000, components=4, sites=3),
 )
+LARGE = tuple(Wanted(records=10**9, columns=20, components=4, sites=sites) for sites in (1, 10, 1000))
+BY_RECORDS = (
+    ("loading", "seconds"),
+    ("loading", "processor_seconds"),
+    ("loading", "peak_bytes"),
+    ("gradient", "processor_seconds"),
+    ("gradient", "peak_bytes"),
+    ("gram", "processor_seconds"),
+    ("gram", "peak_bytes"),
+)
 
 
 def written(text: str, folder: Path = POINTS) -> str:
     """The page with every table as the points of a folder have it."""
     points = kept(folder)
+    laws = fitted(points)
     tables = {
         "machine": machines(folder),
+        "loads": loads(points),
+        "laws": laws_table(laws),
+        "extrapolated": extrapolated(points),
+        "large": bills_table(LARGE, laws),
         "limits": limits_table(LIMITED),
         "regions": regions(points),
         "masked": masked(points),
@@ -44,6 +66,34 @@ def machines(folder: Path) -> Iterator[str]:
         {(line["date"], line["version"], line["cores"], line["memory_gib"]) for line in lines}
     ):
         yield f"Measured on {date} with version {version}, on a machine of {cores} cores and {memory} GiB."
+
+
+def extrapolated(points: list[Point]) -> Iterator[str]:
+    """Predictions of models that are fitted to fewer records, for the most records that were measured."""
+    yield "| step | | model of fewer records | measured | ratio |"
+    yield "|---|---|---|---|---|"
+    for step_name, quantity in BY_RECORDS:
+        here = [one for one in points if one.setting.what == step_name]
+        last = max(here, key=lambda one: one.setting.records)
+        model = fitted([one for one in here if one.setting.records < last.setting.records])
+        says, measured = model[step_name, quantity](last.setting), last.measured[quantity]
+        name = f"{step_name}, {last.setting.records:.0e} × {last.setting.columns}"
+        what = quantity.replace("_", " ")
+        yield f"| {name} | {what} | {says:.3g} | {measured:.3g} | {measured / says:.2f} |"
+
+
+def loads(points: list[Point]) -> Iterator[str]:
+    """Loads of a site's records."""
+    yield "| records × columns | first study | later, if kept | processor seconds | peak memory |"
+    yield "|---|---|---|---|---|"
+    for point in points:
+        at, found = point.setting, point.measured
+        if at.what == "loading":
+            seconds = (f"{found[name]:.3g}" for name in ("seconds", "again_seconds"))
+            yield (
+                f"| {at.records:,} × {at.columns:,} | {' s | '.join(seconds)} s | "
+                f"{found['processor_seconds']:.3g} | {found['peak_bytes'] / 2**20:.0f} MiB |"
+            )
 
 
 WORDS = {"gradient-top": "gradient, 1,000 columns, 4 directions", "gram-top": "matrix, 100 columns"}

@@ -6,10 +6,12 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benchmarks import loading, sealing
 from benchmarks.growth.points import Setting
 from benchmarks.growth.steps import ALONE, Measured, write_records
 from benchmarks.many_sites import Asked, measured
@@ -21,7 +23,6 @@ from eigenveil.queries.limits import triangle
 from eigenveil.study.study import Trust
 
 LIMIT = 900  # seconds of one step, which then ends the run
-PORTS = 27_443  # and the two after it
 PAST_ROUNDS = 10  # of a study that has ended
 NARROW, FEW = 20, 4  # columns of the first picture; components where they are not varied
 ENTRIES = 20_000_000  # of the records where columns are varied: 40 MB
@@ -32,11 +33,14 @@ STUDIES = 3  # of each trust, in turns
 TURNS = 3  # of whole runs
 MOST_SEALED = 10**6  # numbers; each transaction is repeated many times
 FEWEST = 1000  # records
-OF_COLUMNS = ("gradient-check", "replay", "planning")
+OF_COLUMNS = ("gradient-check", "replay")
 WIDEST_GRAM = 5000  # beyond 8,191 columns a matrix is more than a study may ask for
+LOADED = ((10**6, 5), (10**6, 100), (10**5, 1000))  # records and columns, beside those of `n`
 WIDEST_EIGEN = 2000  # some seconds; 10,000 columns take a hundred times as long
 WIDTHS = (10, 30, 100, 300, 1000, 2000, 5000, 10_000, 20_000)  # of a site's pass
 COARSE = (10, 100, 1000, 5000, 20_000)  # of what the coordinator does
+PLANNED = (10, 100, 300, 1000, 2000, 5000)  # columns that `auto` is planned for
+SEALED = (600, 1000, 1400, 2000)  # columns of a matrix that a site sends in chunks
 ROUNDS = (10, 100, 1000, 2000)  # columns of whole federations; more are not allowed unless configured
 
 
@@ -54,6 +58,9 @@ def parts() -> tuple[Part, ...]:
     return (
         _part("n", by_records(10**i for i in range(3, 9)), by_records((10**3, 10**5))),
         _part("d", by_columns(WIDTHS, COARSE, ROUNDS), by_columns((10, 300), (10, 300), (10,))),
+        _part("loading", by_loads((10**4, 10**5, 10**6, 10**7, 10**8), LOADED), by_loads((10**4, 10**5), ())),
+        _part("planning", planned(PLANNED), planned((10, 300))),
+        _part("sealing", sealed(SEALED), sealed((600,))),
         _part("k", by_components((1, 2, 4, 8, 16)), by_components((1, 4))),
         _part("regions", by_regions(1000), by_regions(100)),
         _part("studies", by_studies((1, 100, 1000, 10_000)), by_studies((1, 10))),
@@ -71,6 +78,22 @@ def by_records(sizes: Iterator[int] | tuple[int, ...]) -> Iterator[Setting]:
     for n in sizes:
         yield Setting(what="gradient", records=n, columns=NARROW, components=FEW)
         yield Setting(what="gram", records=n, columns=NARROW)
+
+
+def by_loads(sizes: tuple[int, ...], others: tuple[tuple[int, int], ...]) -> Iterator[Setting]:
+    """Loads of a site's records from a Parquet file."""
+    for n, d in (*((n, NARROW) for n in sizes), *others):
+        yield Setting(what="loading", records=n, columns=d)
+
+
+def planned(columns: tuple[int, ...]) -> Iterator[Setting]:
+    """Plans of ever more columns."""
+    yield from (Setting(what="planning", columns=d, components=FEW) for d in columns)
+
+
+def sealed(columns: tuple[int, ...]) -> Iterator[Setting]:
+    """Matrices at the coordinator, from the last answer to the release."""
+    yield from (Setting(what="sealing", columns=d, numbers=triangle(d), sites=1) for d in columns)
 
 
 def by_columns(
@@ -148,6 +171,10 @@ def measure(setting: Setting, scratch: Path) -> Measured:
     """One point. `scratch` has room for the largest file of records (4 GB)."""
     if setting.what == "round":
         return _round(setting)
+    if setting.what == "loading":
+        return _loading(setting, scratch)
+    if setting.what == "sealing":
+        return _sealing(setting)
     if setting.what == "past":
         return _past(setting)
     if setting.what == "masked-round":
@@ -173,13 +200,38 @@ def alone(setting: Setting, *file: Path) -> Measured:
 
 
 def _round(setting: Setting) -> Measured:
-    found = measured(setting.sites, Asked(columns=setting.columns), ports=PORTS)
+    found = measured(setting.sites, Asked(columns=setting.columns))
     return {
         "seconds": found.median / 1e3,
         "p90_seconds": found.p90 / 1e3,
         **_processor(found),
         "peak_bytes": found.peak_mib * 2**20,
         "rounds": len(found.rounds),
+    }
+
+
+def _loading(setting: Setting, scratch: Path) -> Measured:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        file = Path(folder) / "records.parquet"
+        loading.write_parquet(file, setting.records, setting.columns)
+        found = loading.measured("site", "parquet", file, setting.columns, setting.records)
+        first, second = found.seconds
+        return {
+            "seconds": first,
+            "again_seconds": second,
+            "processor_seconds": found.processor,
+            "peak_bytes": found.mib * 2**20,
+            "file_bytes": file.stat().st_size,
+        }
+
+
+def _sealing(setting: Setting) -> Measured:
+    found = sealing.measured(setting.columns, STUDIES)
+    return {
+        "processor_seconds": found.cpu,
+        "seconds": found.seconds,
+        "sending_seconds": found.sending / 1e3,
+        "commit_seconds": found.commit / 1e3,
     }
 
 
@@ -198,7 +250,7 @@ def _masked(setting: Setting) -> Measured:
     )
     sides: dict[Trust, list[Measured]] = {trust: [] for trust in Trust}
     for trust in attempts * [*Trust]:
-        found = measured(setting.sites, replace(query, trust=trust), ports=PORTS)
+        found = measured(setting.sites, replace(query, trust=trust))
         took = {"seconds": (found.last if matrix else found.median) / 1e3}
         more = {} if matrix else _processor(found)
         sides[trust].append({**took, **more, "peak_bytes": found.peak_mib * 2**20})

@@ -153,13 +153,12 @@ PLOTS: dict[str, tuple[Plot, ...]] = {
             series=passes(columns, "peak_bytes"),
         ),
         Plot(
-            title="whole rounds and studies", x="columns", y="seconds",
+            title="whole rounds", x="columns", y="seconds",
             series=(
                 Series(
                     name="round of 3 sites, by the clock", step="round", x=columns, quantity="seconds", turn=7
                 ),
                 Series(name="next question computed", step="replay", x=columns, turn=8),
-                Series(name="study planned", step="planning", x=columns, turn=0),
             ),
         ),
     ),

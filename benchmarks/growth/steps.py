@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +113,7 @@ def site_pass(setting: Setting, file: Path) -> Measured:
     """A site's answer, by as many threads as there are cores, from the records in `file`, which is read anew
     each time."""
     cores, query = os.cpu_count() or 1, query_of(setting)
-    with file.open("rb", buffering=0) as stored, ThreadPoolExecutor(cores) as threads, threadpool_limits(1):
+    with file.open("rb", buffering=0) as stored, ThreadPoolExecutor(cores) as threads:
         rows = GridFile(ScratchFile(stored), setting.columns, np.int16)
         found = with_peak(lambda: Site(rows, workers=cores).answer(query, threads.map))
     return found | {"answer_bytes": 8 * query.length, "stored_bytes": file.stat().st_size}
@@ -182,11 +183,10 @@ def masking(setting: Setting) -> Measured:
 
 
 def eigen(setting: Setting) -> Measured:
-    """The eigenvectors of a released matrix, on one thread as in a session."""
+    """The eigenvectors of a released matrix."""
     drawn = np.random.default_rng(0).normal(size=(setting.columns, setting.columns))
     matrix = drawn + drawn.T
-    with threadpool_limits(1):
-        return with_peak(lambda: eigenpairs(matrix))
+    return with_peak(lambda: eigenpairs(matrix))
 
 
 def seal(setting: Setting) -> Measured:
@@ -198,16 +198,15 @@ def seal(setting: Setting) -> Measured:
 def replay(setting: Setting) -> Measured:
     """A session that follows a study's releases, for each of its rounds: every site's, at every round."""
     plan = make_plan(study_of(setting))
-    with threadpool_limits(1):
-        releases = [release for _, release in rehearse_with_releases(plan)]
-        clock, processor = _once(lambda: Session.replay(plan, releases))
+    releases = [release for _, release in rehearse_with_releases(plan)]
+    clock, processor = _once(lambda: Session.replay(plan, releases))
     many = len(releases)
     return {"seconds": clock / many, "processor_seconds": processor / many, "rounds": many}
 
 
 def planning(setting: Setting) -> Measured:
-    """Cost of a submission at the coordinator before its price is set aside."""
-    study = study_of(setting)
+    """Cost of a submission with `auto` at the coordinator before its price is set aside."""
+    study = replace(study_of(setting), algorithm=Algorithm.AUTO)
 
     def plan() -> None:
         plan = make_plan(study)
@@ -215,8 +214,7 @@ def planning(setting: Setting) -> Measured:
         check_all_sizes(plan, [round_query for route in ways for round_query in route])
         predict(study, plan.algorithm)  # type: ignore[arg-type]  # none of a user's own
 
-    with threadpool_limits(1):
-        return with_peak(plan)
+    return with_peak(plan)
 
 
 def study_of(setting: Setting) -> Study:
@@ -251,9 +249,10 @@ ALONE: dict[str, Callable[[Setting], Measured]] = {
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure, on one BLAS thread as sites and coordinators compute, and print."""
     setting, file = Setting(**json.loads(sys.argv[1])), sys.argv[2:]
-    print(json.dumps(site_pass(setting, Path(*file)) if file else ALONE[setting.what](setting)))
+    with threadpool_limits(1):
+        print(json.dumps(site_pass(setting, Path(*file)) if file else ALONE[setting.what](setting)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from benchmarks.papers.federation import federated
 from benchmarks.papers.schemes import DELTA, SCHEMES, SITES, Regime, Scheme
+from benchmarks.process import kept_if_failed
 from eigenveil.algorithms.papers.oja import oja
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
@@ -117,8 +117,8 @@ def run(scheme: Scheme) -> Row:
     n, d = regime.records.shape
     study, refusal, place = study_of(scheme, regime), "", "simulation"
     if scheme.federated:
-        with tempfile.TemporaryDirectory() as folder:
-            result = federated(study, regime, Path(folder) / "run").to_dict()
+        with kept_if_failed() as folder:
+            result = federated(study, regime, folder / "run").to_dict()
         place = f"{len(SITES)} daemons"
     else:
         result, refusal = simulated(study, regime), refusal_of(scheme, regime)

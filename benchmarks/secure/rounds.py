@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import mean, median
 
+from benchmarks.process import kept_if_failed
 from benchmarks.wide import SITES, Case, ParquetLayout, Watched, WideFederation, passages, write
 from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import parse_study
@@ -52,7 +51,7 @@ class Spending(WideFederation):
 def serving(case: Case) -> Iterator[tuple[ParquetLayout, Spending]]:
     """A federation with records for a case, whose sites know each other."""
     study = parse_study(replace(case, trust=Trust.SECURE_AGGREGATION).toml)
-    with tempfile.TemporaryDirectory() as folder, open_demo_folder(Path(folder) / "bench") as made:
+    with kept_if_failed() as folder, open_demo_folder(folder / "bench") as made:
         layout = ParquetLayout(made.root)
         processes = Watched(layout.logs)
         layout.study.write_text(case.toml)

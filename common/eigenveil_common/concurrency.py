@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -83,12 +84,30 @@ Piece = TypeVar("Piece")
 Done = TypeVar("Done")
 
 CORES = os.cpu_count() or 1
+MOST_AHEAD = 8  # pieces in memory
 
 
 def map_in_threads(work: Callable[[Piece], Done], pieces: Iterable[Piece], /) -> Iterator[Done]:
     """Yield the results of `map` in threads; an exception of a thread is raised here."""
     with ThreadPoolExecutor(CORES) as threads:
         yield from threads.map(work, pieces)
+
+
+def map_ahead(work: Callable[[Piece], Done], pieces: Iterable[Piece], /) -> Iterator[Done]:
+    """Yield the same, but take few pieces before their results are used, on any number of cores."""
+    most = min(CORES, MOST_AHEAD)
+    with ThreadPoolExecutor(most) as threads:
+        ahead = deque[Future[Done]]()
+        try:
+            for piece in pieces:
+                ahead.append(threads.submit(work, piece))
+                if len(ahead) > most:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for one in ahead:
+                one.cancel()
 
 
 # One BLAS thread: idle BLAS threads use processor time, which would then differ between machines.

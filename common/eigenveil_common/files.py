@@ -165,6 +165,24 @@ def _check_secret(path: Path, found: os.stat_result) -> None:
         )
 
 
+FileVersion = tuple[int, ...]
+
+
+def file_version(path: str) -> FileVersion | None:
+    """Return a value that differs after the file or link at `path` was replaced, written or given another
+    mode or owner; None if there is none. What is read after it is as new, or newer. Raises InternalError:
+    code `storage`."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        with storage_errors("read", Path(path)):
+            raise
+    owner, times = (found.st_mode, found.st_uid), (found.st_mtime_ns, found.st_ctime_ns)
+    return (found.st_dev, found.st_ino, found.st_size, *owner, *times)
+
+
 def check_owner(folder: Path) -> None:
     """Refuse to run as root in another user's folder: files made there would lock the daemon out."""
     owner = folder.stat().st_uid

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from cryptography import x509
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical, parse_json
+from eigenveil.numerics.encoding import canonical, field_names, parse_json
 
 Sign = Callable[[bytes], bytes]  # signs with a private key that it does not expose
 
@@ -79,7 +79,7 @@ class Extensible:
     @classmethod
     def known(cls) -> tuple[str, ...]:
         """Return the names of the known keys."""
-        return tuple(one.name for one in fields(cls) if one.name != "unknown")
+        return tuple(name for name in field_names(cls) if name != "unknown")
 
     @property
     def signed_json(self) -> bytes:

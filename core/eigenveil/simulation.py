@@ -15,6 +15,7 @@ import numpy as np
 from eigenveil import barrier
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.ledger import Ledger
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.algorithms import CustomAlgorithm, Estimate, as_custom_algorithm
 from eigenveil.errors import Code, RequestError
 from eigenveil.noise.seeded import SeededNoise
@@ -89,14 +90,23 @@ class MemoryJournal:
 
     def attempt(self, round_query: RoundQuery, number: int) -> None:
         """Charge an attempt at a masked round before any of its messages is sent [P33]."""
+        study, round, due = self.plan.digest, round_query.round, self._due(round_query, number)
+        pool = self.plan.spare_cost
+        self.ledger.apply(self.ledger.attempt(study, round, round_query.digest, due, pool=pool, at=0))
+        self.tried[round] = number
+
+    def may_attempt(self, round_query: RoundQuery, number: int) -> bool:
+        """Return True if the study's pool covers an attempt with this number [P35]."""
+        due, pool = self._due(round_query, number), self.plan.spare_cost
+        covered = self.ledger.covers(self.plan.digest, round_query.round, due, pool)
+        return number <= self.plan.most_attempts and covered
+
+    def _due(self, round_query: RoundQuery, number: int) -> Cost:
         study, batch = self.plan.digest, batch_of(round_query.query)
         began = round_query.round if batch is None else batch.first_round
         paid = max((self.tried.get(round, 0) for round in range(began, round_query.round)), default=0)
-        due = attempt_cost(
-            round_query.priced.cost, number, paid, self.ledger.paid[study, began] if paid else None
-        )
-        self.ledger.apply(self.ledger.attempt(study, round_query.round, round_query.digest, due, at=0))
-        self.tried[round_query.round] = number
+        first = self.ledger.paid[study, began].cost if paid else None
+        return attempt_cost(round_query.priced.cost, number, paid, first)
 
     def charge(self, round_query: RoundQuery) -> None:
         """Charge the query's cost; in a masked study, the attempts were charged already."""
@@ -217,7 +227,7 @@ def simulate(
     answering = sum_factory or partial(sites_in_process, apply=apply)
     _check_masked(study, lost or {}, set(colluding))
     masked = MaskedRounds(
-        plan, attendance, journal.attempt, answering, seed=seed, lost=lost or {}, colluding=colluding
+        plan, attendance, journal, answering, seed=seed, lost=lost or {}, colluding=colluding
     )
     present, answering = (masked.present, masked.sum_factory) if study.masked else (attendance, answering)
     with single_blas_thread():  # the workers run in parallel, so BLAS uses one thread

@@ -13,7 +13,7 @@ from typing import Any
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard, card_from_dict, card_to_dict
 from eigenveil.numerics.encoding import canonical, is_digest, parse_json
-from eigenveil.planning.choose import candidates
+from eigenveil.planning.choose import candidates, with_pool
 from eigenveil.protocol.plan import SIMULATION, Plan, plan_for, plan_from_json
 from eigenveil.signatures import Extensible, Sign, check_signature
 from eigenveil.study.algorithm import Algorithm
@@ -213,9 +213,11 @@ def _allowed(study: Study) -> tuple[Algorithm, ...]:
 def _whole(plan: Plan) -> bool:
     """Return True if a plan has the whole budget of its study, as every valid plan does."""
     try:
-        return plan == plan_for(
-            plan.study, plan.algorithm, federation=plan.federation, submission=plan.submission,
-            analyst=plan.analyst, version=plan.version, revision=plan.revision,
+        return plan == with_pool(
+            plan_for(
+                plan.study, plan.algorithm, federation=plan.federation, submission=plan.submission,
+                analyst=plan.analyst, version=plan.version, revision=plan.revision,
+            )
         )  # fmt: skip
     except RequestError:
         return False

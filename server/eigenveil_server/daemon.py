@@ -38,7 +38,7 @@ from eigenveil_server.pki.keys import ServerCertificate, load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.pki.release_keys import complete as complete_key_change
 from eigenveil_server.planning.pool import PlanningPool
-from eigenveil_server.process import Clock, Compute, Fatal, end_process, unix_ms
+from eigenveil_server.process import Clock, Compute, Fatal, end_process, short_turns, unix_ms
 from eigenveil_server.recovery.checkpoints import Checkpoints
 from eigenveil_server.rpc.callers import Admissions, Calls, Watchdog
 from eigenveil_server.rpc.interceptor import (
@@ -94,10 +94,10 @@ class Daemon:
             store = existing_store(config)
             undo.callback(store.close)
             store.acquire_server_lock()
-            check_start(store)
+            with check_start(store):
+                repository = Repository.of(config, store, clock, fatal)
             complete_key_change(config.files, store)
             keys = load_keys(config.files)
-            repository = Repository.of(config, store, clock, fatal)
             self.checkpoints = Checkpoints(config, store, repository.ledger, keys, clock, fatal)
             undo.pop_all()
         self.runtime = Runtime(
@@ -289,13 +289,15 @@ def serve_until_stopped(config: Config) -> NoReturn:
     raise_file_limit()
     reuse_buffers()
     log.to_stderr(config.log_format)
-    asyncio.run(_serve(config))
+    with short_turns():
+        asyncio.run(_serve(config))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # without waiting: drawing noise cannot be interrupted, and a kill is always safe
 
 
 async def _serve(config: Config) -> None:
+    gc.disable()  # what is read at the start stays
     daemon = Daemon(config)
     with notifications(
         config.notify.channels,
@@ -304,8 +306,8 @@ async def _serve(config: Config) -> None:
         count=lambda outcome: daemon.runtime.metrics.notices.labels(outcome).inc(),
     ):
         # A long ledger is a million long-lived values: exclude them from garbage collection.
-        gc.collect()
         gc.freeze()
+        gc.enable()
         await _until_stopped(config, await daemon.start())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(daemon.stop(), SHUTDOWN_SECONDS)

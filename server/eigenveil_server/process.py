@@ -1,17 +1,20 @@
 """Basics of one process: the wall clock, the immediate end after a fatal error, and the worker threads.
-Arithmetic, work of minutes, and noise each have a thread pool of their own."""
+Arithmetic, work of minutes, and noise each have a thread pool."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NoReturn, ParamSpec, TypeVar
 
 from eigenveil.errors import InternalError
+from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil_common import log
 
 Clock = Callable[[], int]
@@ -46,6 +49,21 @@ T = TypeVar("T")
 
 ARITHMETIC_THREADS = 4
 NOISE_THREADS = 2
+SWITCH_SECONDS = 0.0005  # that a thread runs Python while another waits to
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Limit what delays the event loop of this process. Linear algebra runs on the calling thread alone, not
+    on all cores. A thread runs Python for at most SWITCH_SECONDS while the loop waits; Python's default is 5
+    ms."""
+    default = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        with single_blas_thread():
+            yield
+    finally:
+        sys.setswitchinterval(default)
 
 
 class Compute:

@@ -185,9 +185,11 @@ ANALYST = "eigenveil_client.cli"
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 
-def without(library: str, code: str) -> subprocess.CompletedProcess[str]:
-    start = f"import sys; sys.modules[{library!r}] = None; {code}"
-    return subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=False)
+def without(library: str, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code, and the processes that it starts, as if a library were not installed."""
+    (folder / "sitecustomize.py").write_text(f"import sys; sys.modules[{library!r}] = None")
+    command, env = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": str(folder)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 @pytest.mark.parametrize(
@@ -205,15 +207,17 @@ def test_a_missing_library_names_its_extra(
     library: str, distribution: str, module: str, words: str, extra: str, tmp_path: Path
 ) -> None:
     argv = ["program", *words.format(new=f"{tmp_path}/new").split(), "--json"]
-    done = without(library, f"sys.argv = {argv}; from {module} import main; sys.exit(main())")
+    start = f"import sys; sys.argv = {argv}; from {module} import main; sys.exit(main())"
+    done = without(library, tmp_path, start)
     assert done.returncode == 4, done.stderr
     message = json.loads(done.stdout)["message"]
-    assert library in message
+    assert f"this needs {library}, which is not installed" in message
     assert f"{sys.executable} -m pip install 'eigenveil[{extra}]'" in message
     assert all(distribution in {Requirement(line).name for line in EXTRAS[one]} for one in extra.split(","))
 
 
-def test_only_estimators_need_scikit_learn() -> None:
-    assert without("sklearn", "import eigenveil; eigenveil.simulate, eigenveil.explain").returncode == 0
-    done = without("sklearn", "from eigenveil import PrivatePCA")
+def test_only_estimators_need_scikit_learn(tmp_path: Path) -> None:
+    start = "import eigenveil; eigenveil.simulate, eigenveil.explain"
+    assert without("sklearn", tmp_path, start).returncode == 0
+    done = without("sklearn", tmp_path, "from eigenveil import PrivatePCA")
     assert done.stderr.splitlines()[-1].endswith("pip install 'eigenveil[estimators]'")

@@ -79,7 +79,7 @@ def parser_kinds(folder: Path) -> dict[str, Kind]:
             mutate=mutate_bytes,
             feed=partial(_records, folder / "records.parquet"),
         ),
-        "release": Kind(seeds=(_members()[DOCUMENT],), mutate=mutate_json, feed=_release),
+        "release": Kind(seeds=(bytes(_members()[DOCUMENT]),), mutate=mutate_json, feed=_release),
         "config": Kind(
             seeds=(example("site").encode(),), mutate=_as_text, feed=partial(_config, folder / "site.toml")
         ),
@@ -145,7 +145,7 @@ async def _read_statement(data: bytes) -> None:
 
 
 @cache
-def _members() -> dict[str, bytes]:
+def _members() -> dict[str, memoryview]:
     """The document and the arrays of a release."""
     found = simulate(a_study(2), {"north": np.zeros((ROWS, 2)), "south": np.ones((ROWS, 2))}, seed=1)
     kept = {name: found.document[name] for name in ("format", "required", "results", "rounds")}

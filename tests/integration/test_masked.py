@@ -28,7 +28,7 @@ def masked(stage: Stage, deadline: float) -> Stage:
     """The same federation, asked a masked study with two attempts at each round."""
     study = parse_study(stage.text)
     federation = replace(study.federation, quorum=2, deadline_seconds=deadline)
-    study = replace(study, trust=Trust.SECURE_AGGREGATION, attempts=2, federation=federation)
+    study = replace(study, trust=Trust.SECURE_AGGREGATION, spare_attempts=2, federation=federation)
     return replace(stage, text=study_to_toml(study))
 
 

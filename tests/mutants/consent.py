@@ -12,6 +12,8 @@ DECISION = f"{AT_SITE}/commands/console/test_decision.py"
 APPLICANT = "tests/client/analyst/test_applicant.py"
 BLANKS = f"{APPLICANT}::test_a_text_that_could_mislead_is_refused_and_nothing_is_stored"
 STATED = "tests/core/study/test_applicant.py"
+QUICK = f"{AT_SITE}/daemon/test_quick_work.py"
+CHANGES = "tests/common/storage/test_changes.py"
 IMITATES = f"{DECISION}::test_what_an_analyst_states_comes_below_what_this_site_knows_and_cannot_pass_for_it"
 
 OF_CONSENT: tuple[Mutant, ...] = (
@@ -59,4 +61,28 @@ OF_CONSENT: tuple[Mutant, ...] = (
        f"{DECISION}::test_a_study_that_another_site_declined_is_not_told_as_declined_here"),
     of("TM23", f"{SITE}/next_steps.py", "return self.over and bool(self.day)", "return False",
        f"{DECISION}::test_nobody_can_agree_after_the_last_day_of_the_study"),
+    # ---- a decision that is remembered
+    of("TM23", f"{SITE}/daemon/decisions.py", "self._decided.get(digest) == (basis, None)",
+       "self._decided.get(digest, (basis, ''))[1] is None",
+       f"{QUICK}::test_consent_is_decided_again_after"),
+    of("TM23", f"{SITE}/daemon/decisions.py", "decided is not None and decided[0] == basis",
+       "decided is not None", f"{QUICK}::test_a_refusal_is_not_decided_again_while_nothing_changes"),
+    of("TM23", f"{SITE}/daemon/decisions.py",
+       "known is None or known[0] != now", "known is None",
+       f"{CONSENT}::test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_consent"),
+    *each("TM23", f"{SITE}/state/store.py", f"{QUICK}::test_consent_is_decided_again_after",
+          ("tuple(map(file_version, rosters))", "()"),
+          ("ConsentBasis(self.database.changes(), ", "ConsentBasis((0, 0), ")),
+    *each("TM23", f"{SITE}/state/store.py", f"{QUICK}::test_consent_is_decided_again_in_another_second",
+          ("versions, self.now(), self.clock_time())", "versions, 0, 0)")),
+    *each("TM23", "common/eigenveil_common/storage/sqlite.py", CHANGES,
+          ("self._own_changes += table in self._watched", "pass"),
+          ("self._own_changes += 1  # what", "pass  # what"),
+          ('self.rows("PRAGMA data_version")[0][0]', "0")),
+    of("TM23", "common/eigenveil_common/files.py", "(found.st_mtime_ns, found.st_ctime_ns)", "()",
+       f"{CHANGES}::test_version_of_a_file_differs_after"),
+    *each("TM23", f"{SITE}/daemon/worker.py",
+          f"{QUICK}::test_work_that_needs_more_than_one_answer_is_not_quick",
+          ("further or response.HasField(\"attempt\") or plan", "plan"),
+          ("return known == round and self", "return self")),
 )  # fmt: skip

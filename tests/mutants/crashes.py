@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant, of
+from tests.mutants.mutant import Mutant, each, of
 
 SQLITE = "common/eigenveil_common/storage/sqlite.py"
 FAILING = "tests/common/storage/test_failing_disk.py"
 LEDGER_STORE = "tests/common/storage/test_ledgers.py"
 COPYING = f"{FAILING}::test_an_error_of_the_checkpoint_is_one_of_the_commit"
 ENDS = "tests/torture/crashes/test_kills.py::test_a_failing_disk_ends_the_process"
+PIECES = "server/eigenveil_server/storage/release_pieces.py"
+LONG = "server/eigenveil_server/storage/pieces.py"
+PIECED = "tests/server/storage/test_release_pieces.py"
+CUT = f"{PIECED}::test_a_crash_between_two_pieces_changes_nothing"
 
 OF_CRASHES: tuple[Mutant, ...] = (
     of("P6", "common/eigenveil_common/storage/database.py", "            self._in_doubt = problem\n", "",
@@ -18,6 +22,31 @@ OF_CRASHES: tuple[Mutant, ...] = (
     of("P6", SQLITE, "FULL = 2\n", "FULL = 1\n", f"{LEDGER_STORE}::test_the_database_syncs_each_commit"),
     of("P6", "server/eigenveil_server/process.py", "os._exit(problem.exit_code)", "raise problem", ENDS),
     of("P6", "server/eigenveil_server/process.py", "problem.exit_code", "0", ENDS),
+    of("R12", PIECES, " AND piece >= ?", " AND piece < 0 AND piece >= ?", CUT),
+    of("R12", PIECES, "DO UPDATE SET data = excluded.data", "DO NOTHING", CUT),
+    of("R12", PIECES, "    if not change.execute(unpublished, (study, StudyState.RUNNING.value)):\n",
+       "    if False:\n", f"{PIECED}::test_a_study_that_has_ended_takes_no_piece"),
+    of("R12", PIECES, " AND release IS NULL", "", f"{PIECED}::test_a_study_that_has_ended_takes_no_piece"),
+    of("R12", "server/eigenveil_server/studies/study_run.py",
+       '                failpoint("release-piece-stored")\n        except InternalError as problem:\n'
+       "            self._repository.fatal(problem)\n",
+       '                failpoint("release-piece-stored")\n        except InternalError as problem:\n'
+       "            raise problem\n",
+       f"{PIECED}::test_a_change_that_fails_beside_a_piece_ends_the_process_and_fails_no_charged_study"),
+    of("R12", LONG, "(begun, key)\n        if not rows or rows[0][0] is None:\n            return None\n",
+       '(begun, key)\n        if not rows or rows[0][0] is None:\n            return b"", 0\n', CUT),
+    of("R12", LONG, "        if first_bytes < PIECE_BYTES:\n            return []\n", "",
+       f"{PIECED}::test_nothing_follows_a_short_first_piece"),
+    *each("R12", LONG, f"{PIECED}::test_any_part_of_a_release_is_read_as_it_was_stored",
+          ("min(length, start + most - at)", "length"),
+          ("(start + 1, wanted, *key)", "(start, wanted, *key)")),
+    of("R12", LONG, "skipped = max(0, start - at)", "skipped = 0",
+       f"{PIECED}::test_a_part_of_a_release_stored_whole_reads_no_more_bytes_than_it_has"),
+    of("R32", "reporting/release_file.py", "bytes(data[HEADER_BYTES:])", "data[HEADER_BYTES:]",
+       "tests/core/reporting/test_release_file.py"
+       "::test_sums_over_an_array_do_not_depend_on_the_length_of_the_document_before_it"),
+    of("R32", "reporting/release_file.py", "return at == len(data)", "return True",
+       "tests/core/reporting/test_release_file.py"),
     of("P27", "common/eigenveil_common/storage/ledger_store.py",
        '(not rows or rows.pop(0)["digest"] != self.ledger.head)', "not rows.pop(0)",
        f"{LEDGER_STORE}::test_a_ledger_put_back_under_a_running_process_stops_it"),

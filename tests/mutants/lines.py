@@ -19,10 +19,10 @@ KEYS = "tests/client/records/sources/test_keys.py"
 OF_LINES: tuple[Mutant, ...] = (
     *each(
         "P30",
-        f"{RECORDS}/sources/delimited.py",
+        f"{RECORDS}/sources/delimited_lines.py",
         GENERATED,
-        ("elif not _is_utf8(text):", "elif False:"),
-        ("MANY_CELLS if whole.match(text)", "MANY_CELLS if text"),
+        ("None if is_utf8(line) else LostReason.BYTES", "None"),
+        ("MANY_CELLS if self._whole.match(line)", "MANY_CELLS if line"),
     ),
     of(
         "P30",
@@ -69,7 +69,7 @@ OF_LINES: tuple[Mutant, ...] = (
     of("P30", f"{RECORDS}/tables/cells.py", "self.tally.lost_below += lines", "pass", GENERATED),
     *each(
         "P30",
-        f"{RECORDS}/records.py",
+        f"{RECORDS}/summary.py",
         f"{KEYS}::test_the_keys_change_the_version_of_the_records",
         (", config.reading_digest):", "):"),
     ),

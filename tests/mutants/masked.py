@@ -14,6 +14,8 @@ HASHED = 'digest_of("attempt", self.signed_json)'
 SHOWN = f"{TEST_MASKS_CANCEL}::test_masks_cancel_only_in_sums_over_all_honest_members"
 SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
 SPENT = f"{TEST_ATTEMPTS}::test_all_attempts_in_sum_satisfy_the_privacy_of_the_study"
+POOL = "tests/core/planning/test_pool.py"
+LEDGER = "tests/core/accounting/test_ledger.py"
 TEST_MASKED_RESTARTS = "tests/server/masked/test_masked_restarts.py"
 
 
@@ -47,17 +49,52 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P31", "client/eigenveil_client/site/daemon/round_checks.py",
        "if unknown := sorted(others.keys() - confirmed.keys())", "if unknown := []",
        "tests/client/site/daemon/test_masked.py::test_no_answer_is_masked_for_an_unconfirmed_card"),
-    of("P33", "client/eigenveil_client/site/state/outgoing.py", "round_query, cost, also",
-       "round_query, type(cost)(micro_rho=0), also", "tests/client/site/daemon/test_masked.py"
+    of("P33", "client/eigenveil_client/site/state/outgoing.py", "round_query, cost, plan",
+       "round_query, type(cost)(micro_rho=0), plan", "tests/client/site/daemon/test_masked.py"
        "::test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost"),
     *each("P33", DRIVER,
           f"{TEST_MASKED_RESTARTS}::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]",
-          ("attempt(last.round_query, due, write)", "write_alongside(write)"),
-          ("attempt(session.pending, due, write)", "write_alongside(write)"),
+          ("attempt(last.round_query, due, self.plan.spare_cost, write)", "write_alongside(write)"),
+          ("attempt(session.pending, due, self.plan.spare_cost, write)", "write_alongside(write)"),
           ("            study_writes.store_attempt(change, attempt, at)\n", "")),
     of("P31", f"{SERVER}/studies/contributions.py", "records, attempt", "records, contribution.attempt",
        "tests/server/masked/test_masked_answers.py"
        "::test_an_answer_for_another_set_or_for_none_is_refused_and_audited"),
-    of("P33", "study/composition.py", " // study.attempts\n", "\n", SPENT),
-    of("P33", "protocol/plan.py", "times * self.micro_rho", "self.micro_rho", SPENT),
+    of("P35", "study/composition.py", "(deltas or 1 + study.spare_attempts)", "1", SPENT),
+    of("P35", "protocol/plan.py", "self.single_attempt_cost + self.spare_cost", "self.single_attempt_cost",
+       SPENT),
+    of("P35", "protocol/plan.py", "self.cost.fits(most)", "self.single_attempt_cost.fits(most)",
+       f"{POOL}::test_rounds_and_pool_together_may_not_exceed_the_budget"),
+    of("P35", "protocol/plan.py", "least <= self.spare_micro_rho <= pool", "True",
+       f"{POOL}::test_a_pool_beyond_the_budget_or_without_spare_attempts_is_refused"),
+    of("P35", "planning/choose.py", "spares * dearest(divided)", "dearest(divided)",
+       f"{POOL}::test_a_pool_is_for_the_dearest_query_and_the_study_spends_its_budget"),
+    *each("P35", "planning/choose.py", f"{POOL}::test_a_division_stays_as_it_is",
+          ("expected_records, plan.most_records, 1, *SIZES", "expected_records, 1, *SIZES"),
+          ("plan.most_records, 1, *SIZES", "plan.most_records, *SIZES")),
+    of("P35", "planning/choose.py", "1, *SIZES", "1",
+       f"{POOL}::test_a_count_may_be_noised_beyond_the_size_at_which_shares_change"),
+    of("P35", "planning/choose.py", "min(total - micro_rho, spares * micro_rho)", "total - micro_rho",
+       f"{POOL}::test_a_query_that_costs_all_rounds_has_a_pool_of_as_many"),
+    of("P35", "planning/choose.py", "        if study.spare_attempts:\n", "        if False:\n",
+       f"{POOL}::test_a_search_predicts_the_error_of_the_plan_that_is_made"),
+    of("P35", "study_authorization.py", "return plan == with_pool(", "return plan.study and with_pool(",
+       f"{POOL}::test_an_analyst_signs_no_plan_with_another_pool"),
+    *each("P35", "accounting/ledger.py",
+          f"{LEDGER}::test_repeated_attempts_of_all_rounds_cost_no_more_than_their_pool",
+          ("not self.covers(study, round, cost, pool)", "False"),
+          ("return first or ", "return "),
+          ("(self.repeated.get(study, NO_COST) + cost).fits(pool)", "cost.fits(pool)"),
+          ("self.repeated.get(study, NO_COST) + entry.cost", "entry.cost")),
+    of("P35", DRIVER, "return due if covered and", "return due if",
+       "tests/server/masked/test_masked_rounds.py"
+       "::test_no_attempt_is_made_that_the_pool_does_not_pay_for"),
+    of("P35", "simulation.py", "most_attempts and covered", "most_attempts", f"{TESTS}/test_simulated.py"
+       "::test_a_study_without_attempts_or_sites_left_fails_and_attempts_stay_charged"),
+    of("P35", "reporting/document.py", " or repeated > pool", "",
+       "tests/core/reporting/test_trust.py"
+       "::test_a_document_with_attempts_sites_or_cost_beyond_its_plan_is_refused"),
+    of("P35", "reporting/document.py", "once > int(plan[\"micro_rho\"])", "False",
+       "tests/core/reporting/test_trust.py"
+       "::test_a_document_with_attempts_sites_or_cost_beyond_its_plan_is_refused"),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant, of
 SITE = "client/eigenveil_client/site"
 TESTS = "tests/client/site"
 MASKED = f"{TESTS}/daemon/test_masked.py"
+POOL = f"{TESTS}/daemon/test_pool.py"
 SECRETS = f"{SITE}/daemon/round_checks.py"
 ROUNDS = f"{SITE}/daemon/answers.py"
 STUDY_KEYS = f"{TESTS}/state/test_study_keys.py"
@@ -21,7 +22,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{REFUSED}[a key for another study]"),
     of("R36", SECRETS, "(key.plan, key.site) != (attempt.plan, name)", "key.plan != attempt.plan",
        f"{REFUSED}[the key of another site]"),
-    of("R36", SECRETS, "signed.check(confirmed[name].signing)", "pass",
+    of("R36", SECRETS, "            signed.check(signing)\n", "",
        f"{REFUSED}[a key that the card did not sign]"),
     of("R36", f"{SITE}/state/study_keys.py", "found is not None and found.stated.card == site.card.digest",
        "found is not None", f"{STUDY_KEYS}::test_a_new_card_gets_a_new_key_and_the_old_one_is_deleted"),
@@ -42,9 +43,17 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{TESTS}/peers/test_trust.py::test_where_the_rules_decide_a_study_with_a_stranger_is_declined"),
     of("P32", ROUNDS, "attempt.members", "plan.study.federation.sites",
        f"{MASKED}::test_masked_answer_has_a_noise_share_and_masks_of_all_others"),
-    of("P33", ROUNDS, "number <= plan.study.attempts", "number",
-       f"{REFUSED}[the same set in another attempt, too late]"),
-    of("P33", ROUNDS, "max(answered, default=0) < number", "number",
+    of("P33", ROUNDS, "number <= plan.most_attempts", "number",
+       f"{POOL}::test_without_spare_attempts_no_second_attempt_is_answered"),
+    of("P35", ROUNDS, "                not self._store.rounds.pool_covers(plan, round_query)",
+       "                False",
+       f"{POOL}::test_a_pool_is_for_the_dearest_query_as_often_as_the_plan_states_and_no_more"),
+    of("P35", f"{SITE}/state/outgoing.py", "round_query, cost, plan.spare_cost, also",
+       "round_query, cost, plan.cost, also",
+       f"{POOL}::test_the_transaction_of_an_answer_checks_the_pool_again"),
+    of("P35", ROUNDS, "last or not self._store.rounds.pool_covers(plan, round_query)", "last",
+       f"{POOL}::test_an_exact_answer_is_kept_while_another_attempt_can_be_paid"),
+    of("P33", ROUNDS, "not latest < number", "not number",
        f"{MASKED}::test_an_earlier_attempt_is_not_answered_any_more"),
     of("P33", f"{SITE}/state/coordinator_statements.py", "        self.forget(attempt.plan, change)\n", "",
        f"{TESTS}/state/test_attempts.py::test_later_answer_deletes_only_bytes"),

@@ -12,6 +12,8 @@ SQLITE = "tests/client/records/sources/test_postgres.py"
 CONFINED = "common/eigenveil_common/process_limits.py"
 PROCESS = f"{RECORDS}/isolated/process.py"
 GATHER = f"{RECORDS}/recoding/gather.py"
+DASK = "client/eigenveil_client/site/engine/dask.py"
+LOSSES = "tests/client/site/engine/test_dask_losses.py"
 DATABASES = f"{RECORDS}/sources/databases.py"
 
 OF_RECORDS: tuple[Mutant, ...] = (
@@ -33,7 +35,8 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("P30", f"{RECORDS}/grid_encoding.py", "plausible_bounds(column, self._plausible)",
        "(column.lower, column.upper)",
        "tests/client/site/test_quality.py::test_study_bounds_do_not_change_quality_rules"),
-    of("TM39", f"{RECORDS}/isolated/fork_server.py", ', "MALLOC_MMAP_THRESHOLD_": "131072"', "",
+    of("TM39", f"{RECORDS}/isolated/fork_server.py",
+       '    "MALLOC_MMAP_THRESHOLD_": str(2**21),\n    "MALLOC_TRIM_THRESHOLD_": str(2**25),\n', "",
        f"{BITES}::test_a_file_of_many_columns_is_read_in_little_memory"),
     of("TM39", f"{RECORDS}/sources/delimited.py", "        except MemoryError:\n            raise\n", "",
        f"{BITES}::test_a_lack_of_memory_is_no_unreadable_file"),
@@ -89,4 +92,6 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",',
        '.scheme in ("tls", "tcp"),', "tests/client/site/engine/test_dask.py"
        "::test_plain_tcp_is_refused_with_the_page_that_makes_certificates"),
+    of("TM39", DASK, "        connected.check_versions()\n", "",
+       f"{LOSSES}::test_versions_of_workers_are_checked_before_each_study"),
 )  # fmt: skip

@@ -119,7 +119,8 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{RULES}::test_nothing_leaves_after_the_signature_has_ended"),
     of("R31", AGREEMENTS,
        "analysts.require(self._member.folder, plan, received.signed, self._store.clock_time())"
-       "\n        self._require_policy(plan)\n        self", "self._require_policy(plan)\n        self",
+       "\n        self._require_policy(plan)\n        self._require",
+       "self._require_policy(plan)\n        self._require",
        f"{RULES}::test_pending_unsigned_study_is_refused_under_auto_approval"),
     of("R31", AGREEMENTS, "self._policy.approval is Approval.MANUAL and problem", "problem",
        f"{RULES}::test_where_the_rules_decide_a_new_analyst_is_declined"),

@@ -13,6 +13,7 @@ from tests.mutants.fresh_eyes import OF_FRESH_EYES
 from tests.mutants.front import OF_FRONT
 from tests.mutants.ledgers import OF_LEDGERS
 from tests.mutants.lines import OF_LINES
+from tests.mutants.loading import OF_LOADING
 from tests.mutants.masked import OF_MASKED
 from tests.mutants.masked_sites import OF_MASKED_SITES
 from tests.mutants.mutant import Mutant, each, of
@@ -258,7 +259,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_FIRST_DAY,
     *OF_FRONT,
     *OF_LEDGERS,
-    *OF_LINES,
+    *OF_LINES, *OF_LOADING,
     *OF_CRASHES,
     *OF_MASKED,
     *OF_MASKED_SITES,

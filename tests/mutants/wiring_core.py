@@ -38,10 +38,10 @@ OTHER_RELEASE = f"{TEST_CLIENT}::test_only_the_whole_signed_release_of_the_study
 OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- what a person is told, and what is set aside
     *each("P5", "reporting/explain.py", GUESS, ("+ steps *", "+ 1 *"), ("rho * steps**2", "rho * steps")),
-    of("P33", "reporting/explain.py", ": gaussian.micro_mu(cost.micro_rho)",
+    of("P35", "reporting/explain.py", ": gaussian.micro_mu(cost.micro_rho)",
        ": gaussian.micro_mu(plan.micro_rho)",
-       f"{TRUST}::test_the_promise_is_of_every_attempt_and_within_the_study"),
-    of("P33", "reporting/report.py", ' * int(plan["study"]["privacy"].get("attempts", 1))', "",
+       f"{TRUST}::test_the_promise_is_of_the_whole_pool_and_within_the_study"),
+    of("P35", "reporting/report.py", '["micro_rho"]) + pool', '["micro_rho"])',
        f"{TRUST}::test_a_document_lists_attempts_of_each_round_and_visibility"),
     of("P9", "reporting/explain.py", "round if batch is None else batch.first", "round",
        f"{TEST_COSTS}::test_a_plan_names_for_every_query_the_round_that_pays_for_it"),

@@ -48,7 +48,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "::test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew"),
     of("TM23", f"{SITE}/daemon/worker.py", "reason is None", "True", f"{AT_SITE}/daemon/test_consent.py"
        "::test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_consent"),
-    of("TM23", f"{SITE}/daemon/decisions.py", "_require_policy(plan)\n        self.", "",
+    of("TM23", f"{SITE}/daemon/decisions.py",
+       "_require_policy(plan)\n        self._require_peers", "_require_peers",
        f"{AT_SITE}/daemon/test_consent.py"
        "::test_pending_study_that_breaks_a_new_rule_is_refused_automatically"),
     of("P31", f"{SITE}/daemon/decisions.py", "_require_peers(plan)\n        self.", "",
@@ -58,8 +59,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{ENDLESS}[rounds of other plans]"),
     of("P25", f"{SITE}/daemon/round_checks.py", " or stated.round >= MAX_ROUNDS", "",
        f"{ENDLESS}[rounds that no plan has]"),
-    of("P31", f"{SITE}/daemon/worker.py", ", self._masked", ",", f"{LET_GO}[withdrawn]"),
-    of("P31", f"{SITE}/daemon/answers.py", "attempt.number == plan.study.attempts", "False",
+    of("P31", f"{SITE}/daemon/worker.py", "            self._masked.retain(agreed)\n", "",
+       f"{LET_GO}[withdrawn]"),
+    of("P31", f"{SITE}/daemon/answers.py", "attempt.number == plan.most_attempts", "False",
        f"{LET_GO}[last attempt]"),
     of("TM6", f"{SITE}/state/coordinator_statements.py", "< MOST_REFUSED_ATTEMPTS", ">= 0",
        f"{ATTEMPTS}::test_refused_attempts_are_bounded_and_distinct"),
@@ -109,6 +111,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("R21", f"{SERVER}/rpc/service.py", "await self._readable(digest)\n        return", "return",
        "tests/server/rpc/test_released_rounds.py"
        "::test_each_released_round_is_fetched_as_it_was_sealed"),
+    of("R21", f"{SERVER}/rpc/service.py", 'b"" if start else read_query()', "read_query()",
+       "tests/server/rpc/test_released_rounds.py"
+       "::test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is"),
     of("R24", f"{SERVER}/rpc/service.py",
        "                if not is_own:\n                    clear_consent_texts(event)\n", "",
        f"{TOLD}"
@@ -154,8 +159,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{TEST_DECLINED_PLANS}::test_a_question_for_work_names_the_latest_declined_plans_alone"),
     of("TM37", DECLINED_PLANS, "MAX(number) FROM", "MIN(number) FROM",
        f"{TEST_DECLINED_PLANS}::test_digests_and_counts_are_bounded_and_the_latest_stay"),
-    of("TM37", f"{SITE}/daemon/connection.py", "await asyncio.to_thread(self._stored_state)",
-       "self._stored_state()",
+    of("TM37", f"{SITE}/daemon/worker.py",
+       "self.store.transcript.count_releases_of(unloaded) if unloaded else {}",
+       "dict(pair for one in unloaded for pair in self.store.transcript.count_releases_of([one]).items())",
        f"{AT_SITE}/daemon/test_sender.py::test_request_for_work_takes_constant_database_queries"),
     of("TM37", DECLINED_PLANS, "OTHERS if full else analyst", "analyst",
        f"{PROOFS}::test_invented_names_are_counted_as_one_by_day"),

@@ -36,7 +36,7 @@ NEVER = {
 }  # fmt: skip
 DAEMONS = {
     "eigenveil_server.daemon": NEVER | {"pyarrow", "eigenveil_client"},
-    "eigenveil_client.site.daemon.service": NEVER | {"eigenveil_server"},
+    "eigenveil_client.site.daemon.service": NEVER | {"pyarrow", "eigenveil_server"},
 }
 
 

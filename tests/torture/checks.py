@@ -32,6 +32,7 @@ CHECKS = {
     "kills": Check("crashes", 1, "kill -9 at failpoints"), "power": Check("crashes", 2, "power cuts"),
     "disk_errors": Check("crashes", 2, "disk errors"),
     "upgrades": Check("crashes", 2, "power cuts of upgrades"),
+    "beside_large": Check("crashes", 1, "beside a large study"),
     "checkpoints": Check("crashes", 2, "restored coordinator"),
     "charges": Check("crashes", 3, "two processes, one budget"),
     "certificates": Check("peers", 4, "bad certificates"),
@@ -44,6 +45,9 @@ CHECKS = {
     "console_strangers": Check("front", 6, "console strangers"),
     "programs": Check("programs", 7, "random programs of faults"),
     "rehearsal": Check("programs", 7, "seven days of an upgrade"),
+    "slow_loading": Check("programs", 7, "slow loading"),
+    "long_run": Check("long", 7, "long run"),
+    "long_run_postgresql": Check("long", 7, "long run on PostgreSQL"),
     "networks": Check("networks", 8, "bad networks"), "markers": Check("peers", 9, "patient markers"),
     "malicious": Check("peers", 10, "malicious coordinator"),
     "sets": Check("masked", 11, "malicious coordinator, masked"),
@@ -55,10 +59,12 @@ CHECKS = {
 ALONE = ("damaged_records", *(name for name, one in CHECKS.items() if one.folder == "front"))
 # The longest of the others, which begin first: else one of them would run on when all else is done.
 LONGEST = (
+    "long_run", "long_run_postgresql",
     "kills", "disk_errors", "programs", "rehearsal", "messages", "walk", "networks", "power", "sets",
     "malicious",
 )  # fmt: skip
 # Programs that are no part of every Debian, and the package that brings each.
+SERVED = ("charges", "long_run_postgresql")  # they start a PostgreSQL server
 PROGRAMS = {"networks": {"ip": "iproute2", "tc": "iproute2", "nft": "nftables"}}
 
 
@@ -105,8 +111,9 @@ def lacking(checks: Collection[str]) -> list[str]:
         for program, package in PROGRAMS.get(check, {}).items()
         if shutil.which(program) is None
     ]
-    if "charges" in checks and (why := cluster.missing()):
-        found.append(f"charges: {why}; on Debian and Ubuntu: sudo apt install postgresql util-linux")
+    for name in SERVED:
+        if name in checks and (why := cluster.missing()):
+            found.append(f"{name}: {why}; on Debian and Ubuntu: sudo apt install postgresql util-linux")
     if "networks" in checks and not found:
         try:
             nets.probe()

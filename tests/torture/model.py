@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 
 Place = tuple[str, int]  # a study's digest and a round
 Tried = Mapping[Place, Mapping[int, str]]  # the digest of each attempt at a masked round, by its number
@@ -53,29 +54,35 @@ class Snapshot:
     answered: Mapping[str, Tried] = field(default_factory=dict)  # by each site, read before the coordinator
 
 
-def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
+def read(coordinator: Path | str, sites: Mapping[str, Path]) -> Snapshot:
     doubled: list[str] = []
     before, answered = {}, {}
     for name, path in sites.items():
-        with _opened(path) as books:
+        with opened(path) as books:
             before[name], answered[name] = _charged(books, name, doubled), _tried(books, "plan")
-    with _opened(coordinator) as books:
+    with opened(coordinator) as books:
         sealed = books.execute("SELECT study, round, query, micro_rho, present, digest FROM releases")
         releases = {(row[0], row[1]): _sealed(*row[2:]) for row in sealed}
         charged, fixed = _charged(books, "the coordinator", doubled), _tried(books, "study")
         last = books.execute("SELECT study, round, signed_json FROM attempts ORDER BY number")
         members = {(row[0], row[1]): tuple(sorted(json.loads(row[2])["members"])) for row in last}
-        studies: list[Any] = books.execute("SELECT digest, state, release FROM studies").fetchall()
+        studies: list[Any] = books.execute("SELECT digest, state FROM studies").fetchall()
+        bundles = _bundles(books)
     return Snapshot(
-        charged=charged, sealed=releases, states={digest: state for digest, state, _ in studies},
-        bundles={digest: release for digest, _, release in studies if release is not None}, before=before,
+        charged=charged, sealed=releases, states=dict(studies), bundles=bundles, before=before,
         paid={name: _charges(path, name, doubled) for name, path in sites.items()}, doubled=tuple(doubled),
         fixed=fixed, members=members, answered=answered,
     )  # fmt: skip
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[apsw.Connection]:
+def opened(path: Path | str) -> Iterator[Any]:
+    """A file, or the database of a URL, as it is at one moment: an open connection."""
+    if isinstance(path, str):
+        with psycopg.connect(path) as server:
+            server.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            yield server
+        return
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(10_000)
     with closing(connection):
@@ -83,16 +90,29 @@ def _opened(path: Path) -> Iterator[apsw.Connection]:
         yield connection
 
 
+def _bundles(books: Any) -> dict[str, bytes]:
+    """The file of each release."""
+    pieces: dict[str, list[bytes]] = {}
+    begun = "SELECT digest, release FROM studies WHERE release IS NOT NULL"
+    more = "SELECT study, data FROM release_pieces ORDER BY study, piece"
+    for study, first in books.execute(begun):
+        pieces[study] = [first]
+    for study, piece in books.execute(more):
+        if study in pieces:  # else it is not published yet
+            pieces[study].append(piece)
+    return {study: b"".join(found) for study, found in pieces.items()}
+
+
 def _sealed(query: str, micro_rho: int, present: str, digest: str) -> SealedRelease:
     return SealedRelease(query=query, micro_rho=micro_rho, present=tuple(json.loads(present)), digest=digest)
 
 
 def _charges(path: Path, owner: str, doubled: list[str]) -> dict[Place, Charge]:
-    with _opened(path) as books:
+    with opened(path) as books:
         return _charged(books, owner, doubled)
 
 
-def _charged(books: apsw.Connection, owner: str, doubled: list[str]) -> dict[Place, Charge]:
+def _charged(books: Any, owner: str, doubled: list[str]) -> dict[Place, Charge]:
     select = "SELECT study, round, query, micro_rho, kind FROM ledger WHERE kind IN ('charge', 'attempt')"
     found: dict[Place, Charge] = {}
     once: Counter[Place] = Counter()
@@ -109,7 +129,7 @@ def _charged(books: apsw.Connection, owner: str, doubled: list[str]) -> dict[Pla
     return found
 
 
-def _tried(books: apsw.Connection, study: str) -> dict[Place, dict[int, str]]:
+def _tried(books: Any, study: str) -> dict[Place, dict[int, str]]:
     found: dict[Place, dict[int, str]] = {}
     for plan, round, number, digest in books.execute(f"SELECT {study}, round, number, digest FROM attempts"):
         found.setdefault((plan, round), {})[number] = digest

@@ -9,8 +9,10 @@ from tests.torture.checks import check, lacking
 SMALL = {
     "calls": 0.1, "certificates": 0.1, "charges": 0.1, "checkpoints": 0.1, "damaged_records": 0.01,
     "disk_errors": 0.1, "exact": 1.0, "exhaustion": 0.05, "federation": 0.25, "http2": 0.0075,
-    "kills": 0.1, "malicious": 0.1, "markers": 0.1, "messages": 0.02, "networks": 0.1, "power": 0.05,
-    "programs": 0.04, "rehearsal": 0.0, "sets": 0.05, "upgrades": 0.3, "walk": 0.02,
+    "kills": 0.1, "long_run": 0.03, "long_run_postgresql": 0.05,
+    "malicious": 0.1, "markers": 0.1, "messages": 0.02, "networks": 0.1, "power": 0.05,
+    "programs": 0.04, "rehearsal": 0.0, "sets": 0.05, "slow_loading": 0.0,
+    "upgrades": 0.3, "walk": 0.02,
 }  # fmt: skip
 
 

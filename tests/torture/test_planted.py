@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -41,7 +42,7 @@ from eigenveil_server.rounds.round import Round, Run
 from eigenveil_server.rpc import interceptor
 from tests.client.site.support import a_stage
 from tests.server.rig import made, serving
-from tests.torture.crashes import checkpoints, disk_errors, forked
+from tests.torture.crashes import checkpoints, disk_errors, kills
 from tests.torture.crashes.armed import Command, Kill
 from tests.torture.crashes.charges import spend
 from tests.torture.crashes.disk_errors import Choice
@@ -49,7 +50,7 @@ from tests.torture.crashes.forked import COORDINATOR, OPERATOR, SITES, Federatio
 from tests.torture.crashes.kills import NEWCOMER, federation
 from tests.torture.crashes.power import MODES, judge_site
 from tests.torture.crashes.vfs_faulty import Kind
-from tests.torture.front import besieged, denial, exhaustion
+from tests.torture.front import besieged, exhaustion
 from tests.torture.masked import attacks, scene, sets
 from tests.torture.masked.walk import walk
 from tests.torture.peers import certificates, malicious
@@ -112,9 +113,9 @@ def end_as_told() -> None:
 async def test_kills_find_a_coordinator_that_publishes_before_it_charges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forked, "Command", partial(Command, planted=publish_before_charging))
-    kills = [Kill(name="round-sealed", passage=passage) for passage in (1, 2, 3)]
-    toll = await federation(tmp_path, {COORDINATOR: kills, SITES[0]: [], NEWCOMER: [], OPERATOR: []})
+    monkeypatch.setattr(kills, "Federation", partial(Federation, planted=publish_before_charging))
+    due = [Kill(name="round-sealed", passage=passage) for passage in (1, 2, 3)]
+    toll = await federation(tmp_path, {COORDINATOR: due, SITES[0]: [], NEWCOMER: [], OPERATOR: []})
     assert any(fault.startswith("under-charge: the coordinator") for fault in toll.faults), toll.faults
 
 
@@ -188,22 +189,6 @@ async def test_exhaustion_finds_a_coordinator_without_a_limit(
     monkeypatch.setattr(exhaustion, "besieged", partial(besieged.besieged, command=(UNLIMITED, limit)))
     found, _ = await exhaustion.run(tmp_path, 0.05)
     assert any(fault in one for one in found), found
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_denial_finds_a_coordinator_that_counts_no_connections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(denial, "ATTACKS", {"rapid resets": denial.ATTACKS["rapid resets"]})
-    monkeypatch.setattr(denial, "besieged", partial(besieged.besieged, command=(UNLIMITED, "connections")))
-    found: list[str] = []
-    for number in range(3):  # the attacker has the lowest priority: beside other tests it may hardly run
-        (folder := tmp_path / str(number)).mkdir()
-        found += (await denial.run(folder, 0.25))[0]
-        if found:
-            break
-    assert any(one.startswith("rapid resets: ") for one in found), found
 
 
 # Peers.
@@ -303,6 +288,9 @@ def no_noise(noise: OsNoise, spec: NoiseSpec) -> IntArray:
     return np.zeros(spec.length, dtype=np.int64)
 
 
+LEFT = re.compile(r"(\d+) answers left, (\d+) were due, or for other attempts")
+
+
 async def attacked(folder: Path, *names: str) -> list[sets.Outcome]:
     (folder / "log").touch()
     chosen = [one for one in attacks.ATTACKS if one.name in names]
@@ -314,7 +302,7 @@ async def attacked(folder: Path, *names: str) -> list[sets.Outcome]:
     ("name", "gone"),
     [
         ("below the quorum", Gone(PeerSecrets, "_check_set")),
-        ("one attempt more than the plan has", Gone(MaskedReplies, "_previous_answer")),
+        ("numbers count down", Gone(MaskedReplies, "_previous_answer")),
         ("an attempt at another round", Gone(Attempt, "is_of", lambda *_: True)),
         ("signed by another federation", Gone(SignedAttempt, "check", lambda signed, _: signed.read())),
     ],
@@ -323,9 +311,13 @@ async def test_sets_find_a_site_without_that_check(
     name: str, gone: Gone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(*gone)
-    monkeypatch.setattr(sets, "ATTACK_SECONDS", 1.0)
-    found, _ = sets.verdict(await attacked(tmp_path, name))
-    assert "answers left" in " ".join(found)
+    for seconds in (1.0, 4.0, 16.0):  # a busy machine may not have answered so soon
+        monkeypatch.setattr(sets, "ATTACK_SECONDS", seconds)
+        (folder := tmp_path / str(seconds)).mkdir()
+        found, _ = sets.verdict(await attacked(folder, name))
+        if any(int(left) >= int(due) for left, due in LEFT.findall(" ".join(found))):
+            return
+    raise AssertionError(f"no answer left that was not due: {found}")
 
 
 async def test_sets_find_a_site_that_leaves_its_share_of_the_noise_out(
@@ -342,7 +334,7 @@ async def test_sets_find_a_site_that_leaves_its_share_of_the_noise_out(
     [
         (Gone(AnsweredRounds, "cost", lambda *_: NO_COST), 20, 20),
         pytest.param(Gone(PeerSecrets, "_check_set"), 20, 20, marks=SLOW),
-        pytest.param(Gone(SessionReplica, "expect"), 20, 20, marks=SLOW),
+        pytest.param(Gone(SessionReplica, "expect"), 80, 20, marks=SLOW),
         # A pass is paid once, however often its batches are tried.
         pytest.param(Gone(AnsweredRounds, "_next_attempt", lambda *_: 1), 80, 30, marks=SLOW),
     ],

@@ -13,7 +13,7 @@ from eigenveil_server.storage import database as coordinator_store
 from tests.torture.crashes import upgrades
 from tests.torture.programs import rehearsal
 
-((NEWEST, STEP),) = coordinator_store.MIGRATIONS
+(OLDEST, STEP), *LATER = coordinator_store.MIGRATIONS
 
 
 def upgrade_in_parts(self: VersionedDatabase, check: Callable[[Connection], None]) -> None:
@@ -28,10 +28,10 @@ def upgrade_in_parts(self: VersionedDatabase, check: Callable[[Connection], None
     ("owner", "name", "fault", "found"),
     [
         (VersionedDatabase, "upgrade", upgrade_in_parts, "a part of the upgrade is there"),
-        (coordinator_store, "MIGRATIONS", ((NEWEST, STEP.replace("''", "'-'")),), "than its default"),
-        (coordinator_store, "MIGRATIONS", ((NEWEST, STEP.replace("NOT NULL ", "")),), "tables differ"),
-        (coordinator_store, "MIGRATIONS", ((NEWEST, f"{STEP}; DELETE FROM audit"),), "rows differ"),
-        (coordinator_store, "VERSION", NEWEST - 2, "needs no upgrade"),
+        (coordinator_store, "MIGRATIONS", ((OLDEST, STEP.replace("''", "'-'")), *LATER), "than its default"),
+        (coordinator_store, "MIGRATIONS", ((OLDEST, STEP.replace("NOT NULL ", "")), *LATER), "tables differ"),
+        (coordinator_store, "MIGRATIONS", ((OLDEST, f"{STEP}; DELETE FROM audit"), *LATER), "rows differ"),
+        (coordinator_store, "VERSION", OLDEST - 2, "needs no upgrade"),
     ],
 )
 def test_upgrades_find_a_faulty_upgrade(

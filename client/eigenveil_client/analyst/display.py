@@ -38,7 +38,8 @@ STATES = {
     pb.STUDY_STATE_CANCELLED: RunState.CANCELLED,
     pb.STUDY_STATE_AWAITING_APPROVAL: RunState.AWAITING_APPROVAL,
 }
-AWAITED = ("waiting", "waiting for approval", "waiting for a person", "no answer yet")
+LOADING = "loading its records"
+AWAITED = ("waiting", "waiting for approval", "waiting for a person", "no answer yet", LOADING)
 ROUND_STATES = {RoundState.FIXED.value: "charged, and waits for the masked answers of its sites"}
 
 
@@ -67,6 +68,8 @@ def consent_line(message: pb.StudyEvent | pb.StudyRow) -> str:
         return f"waits for every site to agree, until {ends:%Y-%m-%d %H:%M} (UTC)"
     starts = message.starts_unix_ms
     after = f"; starts after {time_of(starts):%Y-%m-%d %H:%M} (UTC)" if starts else ""
+    if any(one.status == LOADING for one in message.consent):
+        return "every site has decided; sites load their records"
     return f"every site has decided{after}"
 
 

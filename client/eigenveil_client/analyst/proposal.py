@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eigenveil.accounting.formatting import shown
+from eigenveil.accounting.formatting import percent_up, shown
 from eigenveil.dictionary.dictionary import number_text, range_text
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import canonical, parse_json
@@ -74,7 +74,7 @@ MOST_DAYS = MAX_AUTHORIZATION_SECONDS // DAY_SECONDS
 # keys of a study file that a summary states in sentences
 IN_SENTENCES = (
     "name", "purpose", "algorithm", "components", "columns", "epsilon", "delta", "neighbours", "trust",
-    "colluding", "attempts", "sites", "quorum", "required", "applicant",
+    "colluding", "spare_attempts", "sites", "quorum", "required", "applicant",
 )  # fmt: skip
 SKEW_SECONDS = 3_600  # by which clocks may differ: no clock should see too long a validity
 
@@ -109,7 +109,7 @@ class Proposal:
             f"({study.neighbours.value})\n"
             f"  purpose: {_one_line(study.purpose) or 'none stated'}\n"
             f"  applicant: {study.applicant.text or 'not stated'}\n"
-            f"  trust: {_trust(study)}\n"
+            f"  trust: {_trust(plan)}\n"
             f"  sites: {_sites(study.federation)}\n"
             f"  settings: {_settings(study)}\n"
             f"  {bounds}submission: {plan.submission}, good until {self._ends}. Your key: "
@@ -135,11 +135,14 @@ class Proposal:
         return f"{datetime.fromtimestamp(self.expires, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _trust(study: Study) -> str:
+def _trust(plan: Plan) -> str:
+    study = plan.study
     if not study.masked:
         return f"{study.trust.value}, the coordinator sees each site's exact sums"
-    several = f"up to {study.attempts} attempts at each round, each charged in full"
-    tries = several if study.attempts > 1 else "1 attempt at each round"
+    tries = "1 attempt at each round"
+    if plan.most_attempts > 1:
+        share = percent_up(plan.spare_micro_rho, plan.cost.micro_rho)
+        tries = f"spare_attempts = {study.spare_attempts}, which take {share} % of the budget"
     against = f"against the coordinator with up to {study.colluders} colluding sites"
     return f"{study.trust.value}, {against}, {tries}"
 

@@ -98,8 +98,7 @@ class Cluster:
     def __init__(self, address: ClusterAddress) -> None:
         self._client = _open_client(address)
         try:
-            with self._translate_errors():
-                _check_versions(self._client.run(versions))
+            self.check_versions()
         except BaseException:
             self.close()
             raise
@@ -108,6 +107,12 @@ class Cluster:
     def alive(self) -> bool:
         """True while the scheduler may still hold the submitted tasks."""
         return bool(self._client.status == "running")
+
+    def check_versions(self) -> None:
+        """Raise PeerError, code `unreachable_error`, if a worker runs other versions than this process. A
+        scheduler that was lost has other workers when it is back."""
+        with self._translate_errors():
+            _check_versions(self._client.run(versions))
 
     def workers(self) -> Workers:
         """Return the cluster's workers. Raises PeerError, code `unreachable_error`."""

@@ -70,8 +70,7 @@ def _predicted(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum, pr
 
 def total_cost(study: Study, algorithms: Sequence[Algorithm]) -> Cost:
     """Return the most that running all of them may charge to every budget."""
-    once = sum((affordable(study, algorithm) for algorithm in algorithms), NO_COST)
-    return sum([once] * study.attempts, NO_COST)
+    return sum((affordable(study, algorithm) for algorithm in algorithms), NO_COST)
 
 
 def cost_text(study: Study, algorithms: Sequence[Algorithm]) -> str:

@@ -102,9 +102,9 @@ def plan(
     help="How many sites may help the coordinator against the others [default: as the study says].",
 )
 @click.option(
-    "--attempts",
-    type=click.IntRange(1, 8),
-    help="Attempts at a round that loses a site [default: as the study says].",
+    "--spare-attempts",
+    type=click.IntRange(0, 7),
+    help="Attempts whose cost is set aside for rounds that lose a site [default: as the study says].",
 )
 @click.option(
     "--lost",
@@ -134,7 +134,7 @@ def simulate(
     drop_outs: tuple[str, ...],
     trust: str | None,
     colluding: int | None,
-    attempts: int | None,
+    spare_attempts: int | None,
     lost: tuple[str, ...],
     colluders: tuple[str, ...],
     cluster: Path | None,
@@ -160,7 +160,7 @@ def simulate(
     resolved = read_study(study)
     print_overrides(resolved)
     parsed_study = simulated.with_sites(
-        parse_study(resolved.text), sites, **simulated.privacy_overrides(trust, colluding, attempts)
+        parse_study(resolved.text), sites, **simulated.privacy_overrides(trust, colluding, spare_attempts)
     )
     if out is not None:
         make_folder(out)

@@ -65,11 +65,11 @@ def with_sites(study: Study, number: int | None, **privacy: Any) -> Study:
     return replace(study, federation=federation, **privacy)
 
 
-def privacy_overrides(trust: str | None, colluding: int | None, attempts: int | None) -> dict[str, Any]:
+def privacy_overrides(trust: str | None, colluding: int | None, spares: int | None) -> dict[str, Any]:
     """Return the [privacy] keys that the command line overrides; a central study has no others."""
     if trust == Trust.CENTRAL.value:
-        return {"trust": Trust.CENTRAL, "colluding": colluding, "attempts": attempts or 1}
-    stated = {"trust": trust and Trust(trust), "colluding": colluding, "attempts": attempts}
+        return {"trust": Trust.CENTRAL, "colluding": colluding, "spare_attempts": spares or 0}
+    stated = {"trust": trust and Trust(trust), "colluding": colluding, "spare_attempts": spares}
     return {key: value for key, value in stated.items() if value is not None}
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from eigenveil.numerics.encoding import IntArray
 from eigenveil_client.records.genotype_table import MISSING, Alleles, Counts, header
+from eigenveil_client.records.summary import VariantList
 from eigenveil_client.records.tables.batches import whole_chunks
 from eigenveil_client.records.tables.source import LISTS, BadRecords, digest
 from eigenveil_common.command import require_extra
@@ -246,15 +247,6 @@ def _matrix(path: Path, calls: Any, samples: Any, variants: Any, alleles: Any) -
 
 EITHER_STRAND = ({"A", "T"}, {"C", "G"})
 NO_ALLELE = {"0", ".", ""}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariantList:
-    """The columns that a study can use, one a variant, and the number of variants left out. Those left out
-    read alike on both strands (A/T, C/G), or have one allele alone."""
-
-    columns: tuple[str, ...]
-    left_out: int
 
 
 def list_variants(path: Path) -> VariantList:

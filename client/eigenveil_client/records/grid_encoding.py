@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.site.record_view import to_grid
 from eigenveil.study.grid import GridRows, stored_dtype
-from eigenveil.study.study import Missing, Study
+from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges, plausible_bounds, quality
 from eigenveil_client.records.genotype_table import GenotypeBlock, GenotypeTable
 from eigenveil_client.records.recoding.gather import blocks, named_persons
 from eigenveil_client.records.recoding.parsing import ColumnParser
-from eigenveil_client.records.recoding.persons import Persons
+from eigenveil_client.records.recoding.persons import MarkedValues, Persons
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.tables.batches import KINDS, MISSING, VALUES, ArrowBytes
 from eigenveil_client.records.tables.cells import Reading
@@ -30,6 +30,7 @@ from eigenveil_common.concurrency import map_in_threads
 WIDE = 256  # columns from which on all names of persons are cached: they are small beside the rows
 NO_LIMIT = 2**62
 COLUMNS_AT_ONCE = 64  # columns processed while they are in the cache
+ENTRIES_AT_ONCE = 2**17  # floats of a part of a block, likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,18 +76,29 @@ class FloatGridEncoder:
     def blocks(self) -> Iterator[GridBlock]:
         """Yield all persons, each once, in an order that no study chooses. Raises as `Source.batches`."""
         for block in blocks(self._reading, self._parsers, self._study.person_column, self._scratch):
-            self.quality = tuple(
-                good
-                + quality(
-                    column.name,
-                    (column.lower, column.upper),
-                    taken,
-                    plausible_bounds(column, self._plausible),
-                )
-                for good, column, taken in zip(self.quality, self._study.columns, block, strict=True)
-            )
-            rows = to_grid(np.column_stack([values for values, _ in block]), self._study, map_in_threads)
-            yield GridBlock(rows=rows, persons=len(block[0][0]))
+            counts = map_in_threads(self._quality, zip(self._study.columns, block, strict=True))
+            self.quality = tuple(good + more for good, more in zip(self.quality, counts, strict=True))
+            yield GridBlock(rows=self._place(block), persons=len(block[0][0]))
+
+    def _quality(self, column_and_values: tuple[Column, MarkedValues]) -> ColumnQuality:
+        column, values = column_and_values
+        plausible = plausible_bounds(column, self._plausible)
+        return quality(column.name, (column.lower, column.upper), values, plausible)
+
+    def _place(self, block: list[MarkedValues]) -> GridRows:
+        """Return the rows of a block. Only parts of it are floats side by side.
+
+        Shape: d columns of (m,) -> (n, d), n <= m."""
+        size = max(1, ENTRIES_AT_ONCE // len(block))
+
+        def place_part(start: int) -> GridRows:
+            part = np.column_stack([values[start : start + size] for values, _ in block])
+            return to_grid(part, self._study)
+
+        starts = range(0, max(1, len(block[0][0])), size)
+        rows: GridRows = np.concatenate(list(map_in_threads(place_part, starts)))
+        rows.setflags(write=False)
+        return rows
 
 
 ByteBlock = ArrowBytes | GenotypeBlock

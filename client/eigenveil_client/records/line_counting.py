@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from eigenveil_client.records.discovery.words import MOST_FILLERS, fillers
 from eigenveil_client.records.genotype_table import GenotypeTable
 from eigenveil_client.records.line_counts import LONGEST_CELL, CellExample, LineCounts, UnreadableCells
-from eigenveil_client.records.offered import OfferedColumns
 from eigenveil_client.records.recoding.gather import person_names
+from eigenveil_client.records.recoding.offered import OfferedColumns
 from eigenveil_client.records.recoding.parsing import ColumnParser, column_parser
 from eigenveil_client.records.recoding.rule import Rules
 from eigenveil_client.records.sources.delimited import CsvTable

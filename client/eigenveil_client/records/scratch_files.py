@@ -78,6 +78,13 @@ class ScratchFile:
         self.size = os.fstat(file.fileno()).st_size
         self._appending = None if key is None else self._cipher(self.size)
 
+    def duplicate(self) -> ScratchFile:
+        """Return the same file, for reading. The space on the disk is freed once both are closed."""
+        with _disk():
+            copy = ScratchFile(FileIO(os.dup(self._file.fileno()), "r+"), key=self._key)
+        copy.size = self.size  # what is missing then is an error of its reader
+        return copy
+
     def append(self, data: memoryview | bytes) -> None:
         """Append `data`. Raises BadRecords: it cannot be written to the disk."""
         rest = memoryview(data).cast("B")
@@ -143,7 +150,7 @@ class GridFile:
 
     def __init__(self, file: ScratchFile, columns: int, dtype: DTypeLike) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self._file = file
+        self.file = file
         self._row = columns * self.dtype.itemsize
         self.shape = (file.size // self._row, columns)
         self._windows = threading.local()
@@ -167,12 +174,12 @@ class GridFile:
         size = rows * self._row
         free = window is not None and len(window.memory) >= size and not window.in_use
         memory = window.memory if window is not None and free else np.empty(size, dtype=np.uint8)
-        self._file.read_into(start * self._row, memory.data[:size])
+        self.file.read_into(start * self._row, memory.data[:size])
         return _Window(start, memory, memory[:size].view(self.dtype).reshape(rows, self.shape[1]))
 
     def close(self) -> None:
         """Free the space on the disk."""
-        self._file.close()
+        self.file.close()
 
 
 class GridSink:

@@ -25,14 +25,14 @@ from eigenveil_client.connection.session_start import stored_dictionary
 from eigenveil_client.records.column_quality import PlausibleRange, PlausibleRanges
 from eigenveil_client.records.isolated.process import MEMORY_MIB, ReaderLimits
 from eigenveil_client.records.isolated.reader import Reader
-from eigenveil_client.records.offered import OfferedColumns
+from eigenveil_client.records.recoding.offered import OfferedColumns
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.roster.peers import allowed_trust
 from eigenveil_common import config
-from eigenveil_common.config import AT_LEAST_ONE, check_rules, ensure, key
+from eigenveil_common.config import AT_LEAST_ONE, between, check_rules, ensure, key
 from eigenveil_common.examples import example
 from eigenveil_common.files import make_folder, path_exists, read_text, write_durably
 from eigenveil_common.log import Format
@@ -56,10 +56,13 @@ class EngineConfig:
     kind: EngineKind = EngineKind.AUTO
     memory_mib: int = key(64, AT_LEAST_ONE)
     encrypt: bool = True
+    keep_hours: float = key(0.0, between(0, 24 * 31))
+    keep_mib: int = key(2048, AT_LEAST_ONE)
     cluster: ClusterAddress = ClusterAddress()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         check_rules(self)
+        ensure(self.encrypt or not self.keep_hours, "[engine] keep_hours needs encrypt = true. State one")
         on_cluster, stated = self.kind is EngineKind.DASK, bool(self.cluster.scheduler)
         ensure(stated == on_cluster, '[engine] kind = "dask" and a scheduler need each other')
 

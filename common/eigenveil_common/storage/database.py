@@ -157,12 +157,16 @@ class VersionedDatabase(ABC):
             if self._in_doubt is not None:
                 raise self._in_doubt
             try:
-                self._run(self.begin)
+                self._begin()
                 yield Connection(self._run)
             except BaseException:
                 self._roll_back()
                 raise
             self._commit()
+
+    def _begin(self) -> None:
+        """Open a transaction; wait for those of other processes."""
+        self._run(self.begin)
 
     def _commit(self) -> None:
         try:

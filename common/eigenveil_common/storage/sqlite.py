@@ -4,8 +4,11 @@ The default (DELETE + FULL) and WAL + NORMAL lose committed transactions on powe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing, suppress
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from eigenveil_common.storage.database import Connection, Expect, Migrations, Ro
 
 FULL = 2
 WAIT_MS = 60_000  # wait for another writer: on a busy disk one sync can take seconds
+RETRY_SECONDS = 0.005
 LOG_PAGES = 1000  # a longer write-ahead log is copied into the database
 DAMAGE_ADVICE = "it is damaged: move it away and restore the last backup"
 # OSError comes from the file system, OverflowError from an integer beyond 64 bits, UnicodeDecodeError from
@@ -24,8 +28,13 @@ DAMAGE_ADVICE = "it is damaged: move it away and restore the last backup"
 FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
+class WouldWait(InternalError):
+    """Another process writes, so a transaction did not begin; code `storage`. Nothing has changed."""
+
+
 class SqliteDatabase(VersionedDatabase):
-    """Database in a file or in `vfs`. Raises RequestError, code `conflict`, if a new one was expected."""
+    """Database in a file or in `vfs`. While a thread waits for the transaction of another process, other
+    threads can read. Raises RequestError, code `conflict`, if a new one was expected."""
 
     begin = "BEGIN IMMEDIATE"
 
@@ -41,6 +50,9 @@ class SqliteDatabase(VersionedDatabase):
     ) -> None:
         super().__init__()
         self.path, self.name = path, str(path)
+        self._watched: frozenset[str] = frozenset()
+        self._own_changes = 0
+        self._impatient: int | None = None  # the thread that may not wait
         try:
             self._connection = apsw.Connection(str(path), vfs=vfs)
             try:
@@ -61,7 +73,6 @@ class SqliteDatabase(VersionedDatabase):
             raise InternalError(Code.STORAGE, f"{self.path}: {found}; {DAMAGE_ADVICE}")
 
     def _set_up(self) -> None:
-        self._connection.row_trace = _row
         self._connection.set_busy_timeout(WAIT_MS)
         # SQLite's own checkpoint hides its errors, after which a commit may be lost.
         self._connection.set_wal_hook(_copy_log)
@@ -78,6 +89,64 @@ class SqliteDatabase(VersionedDatabase):
                 Code.STORAGE,
                 f"{self.path}: need journal_mode=wal and synchronous={FULL}, got {mode}, {level}",
             )
+
+    def watch(self, *tables: str) -> None:
+        """Count this connection's changes of `tables` from now on, for `changes`. They must have no
+        REPLACE, and no DELETE without WHERE: SQLite does not report these."""
+        self._watched = frozenset(tables)
+        with self._lock:
+            self._connection.set_update_hook(self._row_changed)
+            self._connection.set_rollback_hook(self._rolled_back)
+
+    def _row_changed(self, kind: int, database: str, table: str, row: int) -> None:
+        self._own_changes += table in self._watched
+
+    def _rolled_back(self) -> None:
+        self._own_changes += 1  # what was read within the transaction is not so
+
+    def changes(self) -> tuple[int, int]:
+        """Return a value that differs after a change of a watched table here, and after any commit of another
+        connection. What is read after it is as new, or newer."""
+        return self._own_changes, self.rows("PRAGMA data_version")[0][0]
+
+    @contextmanager
+    def without_waiting(self) -> Iterator[None]:
+        """Within the block a transaction of this thread does not wait for another process: it raises
+        WouldWait. One thread at a time."""
+        self._impatient = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._impatient = None
+
+    def _begin(self) -> None:
+        """Open a transaction. The lock is free while it waits for another process, up to `WAIT_MS`."""
+        ends = time.monotonic() + WAIT_MS / 1000
+        while not self._has_begun(last=time.monotonic() >= ends):
+            if self._impatient == threading.get_ident():
+                raise WouldWait(Code.STORAGE, f"{self.path}: another process writes")
+            self._lock.release()
+            try:
+                time.sleep(RETRY_SECONDS)
+            finally:
+                self._lock.acquire()
+            if self._in_doubt is not None:
+                raise self._in_doubt
+
+    def _has_begun(self, *, last: bool) -> bool:
+        """Open a transaction, unless another process writes. The `last` try raises that as an error."""
+        self._connection.set_busy_timeout(0)
+        try:
+            self._connection.execute(self.begin)
+        except apsw.BusyError as problem:
+            if last:
+                raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
+            return False
+        except FAILURES as problem:
+            raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
+        finally:
+            self._connection.set_busy_timeout(WAIT_MS)
+        return True
 
     def version(self) -> int:
         found: int = self._pragma("user_version")
@@ -133,10 +202,14 @@ class SqliteDatabase(VersionedDatabase):
 
     def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         try:
-            rows: list[Any] = self._connection.execute(statement, parameters).fetchall()
+            cursor = self._connection.execute(statement, parameters)  # up to its first row
+            try:
+                names = _names(cursor.get_description())
+            except apsw.ExecutionCompleteError:  # it has none
+                return []
+            return [Row(names, values) for values in cursor]
         except FAILURES as problem:
             raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
-        return rows
 
     def close(self) -> None:
         with self._lock:
@@ -151,8 +224,10 @@ def _message(problem: Exception) -> str:
     return f"{problem}; {DAMAGE_ADVICE}" if damaged else str(problem)
 
 
-def _row(cursor: apsw.Cursor, values: tuple[Any, ...]) -> Row:
-    return Row(tuple(column[0] for column in cursor.get_description()), values)
+@lru_cache(maxsize=1024)
+def _names(description: tuple[tuple[str, str | None], ...]) -> tuple[str, ...]:
+    """Return the names of a result's columns."""
+    return tuple(column[0] for column in description)
 
 
 def _copy_log(connection: apsw.Connection, name: str, pages: int) -> int:

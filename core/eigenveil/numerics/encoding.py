@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -108,12 +109,54 @@ def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
 
 
 _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+SURROGATES = re.compile("[\ud800-\udfff]")  # halves of a character, which no encoder may write
+LEAST_PLAIN, MOST_PLAIN = 1e-4, 1e16  # between them Python and RFC 8785 write a fraction alike
+
+
+class _Text(str):
+    """Canonical text of a value that the standard encoder does not write so."""
+
+    __slots__ = ()
 
 
 def canonical(value: Any) -> bytes:
-    """Return canonical JSON (RFC 8785) of plain values. For values without floats and non-ASCII text, the
-    faster standard encoder writes the same bytes."""
-    return _COMPACT.encode(value).encode() if _simple(value) else rfc8785.dumps(value)
+    """Return canonical JSON (RFC 8785) of plain values. The standard encoder, which is compiled, writes the
+    same bytes of all but unusual values, so the reference encoder writes only those."""
+    return _text(_usual(value)).encode()
+
+
+def _text(usual: Any) -> str:
+    return usual if type(usual) is _Text else _COMPACT.encode(usual)
+
+
+def _usual(value: Any) -> Any:
+    """Return a value with whole floats as integers, of which the standard encoder writes the canonical form;
+    or that form, if it would write another. Each value is visited once, whatever is inside of it."""
+    kind = type(value)
+    if kind is str:
+        if value.isascii() or not SURROGATES.search(value):
+            return value
+    elif kind is float:
+        if not value.is_integer() and LEAST_PLAIN <= abs(value) < MOST_PLAIN:
+            return value
+        if value.is_integer() and -EXACT < value < EXACT:
+            return int(value)
+    elif kind in (list, tuple):
+        found = [_usual(one) for one in value]
+        return _Text(f"[{','.join(map(_text, found))}]") if _Text in map(type, found) else found
+    elif kind is dict:
+        if all(type(key) is str and key.isascii() for key in value):
+            return _usual_object({key: _usual(one) for key, one in value.items()})
+    elif value is None or kind is bool or (kind is int and -EXACT < value < EXACT):
+        return value
+    return _Text(rfc8785.dumps(value).decode())
+
+
+def _usual_object(found: dict[str, Any]) -> Any:
+    if _Text not in map(type, found.values()):
+        return found
+    pairs = (f"{_COMPACT.encode(key)}:{_text(found[key])}" for key in sorted(found))
+    return _Text(f"{{{','.join(pairs)}}}")
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -136,15 +179,14 @@ def _inner(value: Any) -> list[Any]:
     return [one for one in inner if isinstance(one, dict | list)]
 
 
-def _simple(value: Any) -> bool:
-    kind = type(value)
-    if kind is str:
-        return bool(value.isascii())
-    if kind is int:
-        return bool(-EXACT < value < EXACT)
-    if kind is dict:
-        return all(type(key) is str and key.isascii() and _simple(one) for key, one in value.items())
-    return value is None or kind is bool or (kind in (list, tuple) and all(map(_simple, value)))
+_FIELD_NAMES: dict[Any, tuple[str, ...]] = {}
+
+
+def field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields; `dataclasses.fields` makes its tuple anew each time."""
+    if kind not in _FIELD_NAMES:
+        _FIELD_NAMES[kind] = tuple(one.name for one in fields(kind))
+    return _FIELD_NAMES[kind]
 
 
 DIGEST = re.compile("[0-9a-f]{64}")

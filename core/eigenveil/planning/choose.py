@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from eigenveil.accounting.formatting import rounded_up, shown
 from eigenveil.algorithms.recommended.auto import WIDE, first_stages
@@ -25,7 +26,7 @@ from eigenveil.protocol.rounds import Release
 from eigenveil.queries import Preimage
 from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.composition import MAX_ROUNDS, largest_epsilon
+from eigenveil.study.composition import MAX_ROUNDS, affordable, largest_epsilon
 from eigenveil.study.study import MAX_RECORDS, Choose, Scaling, Study
 from eigenveil.study.toml import least_plan_version
 
@@ -34,6 +35,7 @@ from eigenveil.study.toml import least_plan_version
 MAX_NUMBERS = 2**25
 SIZES = (SMALL_SAMPLE - 1, SMALL_SAMPLE)  # on either side of the size at which the mean's share changes
 AMPLE = 20  # micro-rho
+DIVISIONS = 8  # rehearsals at most, of a budget and its pool
 
 
 def possible_rehearsals(plan: Plan) -> tuple[tuple[RoundQuery, ...], ...]:
@@ -103,6 +105,52 @@ def _has_ample_budget(priced: PricedQuery, study: Study) -> bool:
     return isinstance(priced.query, Preimage) or (
         priced.micro_rho >= AMPLE and noise_fits(replace(priced, micro_rho=1), study)
     )
+
+
+def with_pool(plan: Plan) -> Plan:
+    """Return a plan with its budget divided between its rounds and the pool of its spare attempts [P35]. The
+    pool pays for as many attempts at the dearest query of a rehearsal. That query's share of the rounds is
+    nearly the same at every budget, so few rehearsals find the division. Raises RequestError: as
+    `possible_rehearsals`."""
+    spares, best = plan.study.spare_attempts, plan
+    if not spares:
+        return plan
+    total = affordable(plan.study, plan.algorithm).micro_rho
+    micro_rho = total
+    for _ in range(DIVISIONS):
+        rest = min(total - micro_rho, spares * micro_rho)  # a plan's pool is no larger
+        divided = replace(plan, micro_rho=micro_rho, spare_micro_rho=rest)
+        pool = spares * dearest(divided)
+        if best.micro_rho < micro_rho <= total - pool:
+            best = replace(divided, spare_micro_rho=pool)
+        micro_rho = max(plan.micro_rho, total * micro_rho // (micro_rho + pool))
+        if micro_rho == divided.micro_rho:
+            break
+    return best
+
+
+def dearest(plan: Plan) -> int:
+    """Return the cost of the dearest query of a plan, in micro-rho, for any number of records.
+
+    Costs follow the noised number of records: shares change at `SIZES`, and the fewer records, the fewer
+    rounds and steps share the budget, so a single record has the dearest of them. The expected and the most
+    records are rehearsed as well, all with each first stage and with the one that the releases choose. Raises
+    RequestError: as `rehearse`."""
+    records = dict.fromkeys((plan.study.expected_records, plan.most_records, 1, *SIZES))
+    stages = (None, *first_stages(plan))
+    courses = (rehearse(plan, n, first_stage) for n in records for first_stage in stages)
+    return max((one.priced.micro_rho for course in courses for one in course), default=0)
+
+
+@lru_cache(maxsize=64)
+def dearest_share(study: Study, algorithm: Algorithm) -> float:
+    """Return the share of the rounds' budget that the dearest query takes, from 0 to 1; 1 where no rehearsal
+    is possible."""
+    try:
+        plan = plan_for(study, algorithm, federation="planner", submission="planner")
+        return dearest(plan) / plan.micro_rho
+    except RequestError:
+        return 1.0
 
 
 # Candidates of `auto`; the first is chosen unless another has a clearly smaller predicted error.
@@ -253,6 +301,11 @@ def _predicted(study: Study, algorithm: Algorithm, spectrum: AssumedSpectrum) ->
     try:
         named = study.with_algorithm(algorithm)
         plan = plan_for(named, algorithm, federation="planner", submission="planner")
+        if study.spare_attempts:
+            # Searches vary epsilon, which changes the share by rounding only.
+            share, total = dearest_share(replace(named, epsilon=1.0), algorithm), plan.cost.micro_rho
+            micro_rho = max(plan.micro_rho, math.floor(total / (1 + study.spare_attempts * share)))
+            plan = replace(plan, micro_rho=micro_rho, spare_micro_rho=total - micro_rho)
         return predict_plan_error(plan, spectrum)
     except RequestError:  # a query would cost less than the smallest cost there is
         return NOISE
@@ -284,6 +337,6 @@ def make_plan(
     ('refined-cov', 100502, 64)"""
     algorithm = choose(study)
     versions = common_versions(algorithm, sites, least=least_plan_version(study))
-    return plan_for(
-        study, algorithm, federation=federation, submission=submission, analyst=analyst, **versions
+    return with_pool(
+        plan_for(study, algorithm, federation=federation, submission=submission, analyst=analyst, **versions)
     )

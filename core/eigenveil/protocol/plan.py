@@ -4,7 +4,6 @@ releases."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,31 +11,41 @@ from typing import Any
 
 from eigenveil.accounting.formatting import shown
 from eigenveil.accounting.zcdp import Cost
-from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
-from eigenveil.queries import Gram
-from eigenveil.queries.limits import SUM_LIMIT, least_row_radius, require, row_norm_limit
+from eigenveil.protocol.plan_checks import check_algorithm, check_batches, check_sums
 from eigenveil.signatures import Keys, check_signature
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.checks import need
 from eigenveil.study.composition import (
     MASKED_ATTEMPT_DELTA,
-    MAX_MASKED_EPSILON,
     Composition,
     affordable,
     composition,
 )
-from eigenveil.study.grid import ROW_BITS, S
-from eigenveil.study.radius import stated_norm
-from eigenveil.study.study import MIN_BATCH_RECORDS, NAME, Choose, Extraction, Scaling, Study
-from eigenveil.study.toml import KEYS, least_plan_version, study_from_dict, study_to_dict
+from eigenveil.study.grid import ROW_BITS
+from eigenveil.study.study import (
+    MAX_ATTEMPTS,
+    MIN_BATCH_RECORDS,
+    NAME,
+    Choose,
+    Study,
+)
+from eigenveil.study.toml import (
+    ATTEMPTS,
+    KEYS,
+    SPARE_SINCE,
+    least_plan_version,
+    study_from_dict,
+    study_to_dict,
+)
 
 PLAN_VERSION_MIN = 7  # of 1.0; it is read for ever, because releases are verified for ever
 PLAN_VERSION = 8
 PLAN_KEYS: dict[str, Any] = dict.fromkeys(
     (
         *("version", "required", "federation", "submission", "analyst", "algorithm", "revision", "row_bits"),
-        *("micro_rho", "atto_delta"),
+        *("micro_rho", "atto_delta", "spare_micro_rho"),
     )
 ) | {"study": KEYS}
 REQUIRED_PRIOR = "study.prior"  # a site that does not know it would compute other queries
@@ -48,9 +57,11 @@ class Plan:
     """A study, its algorithm and its budget. `submission` distinguishes two runs of one study; each is
     charged. `analyst` is the certified name of the analyst: empty if the study is only explained,
     `SIMULATION` in a simulation. A plan with a custom algorithm has no federation, and is never read from a
-    message. `micro_rho` and `atto_delta` are the budget of its rounds, each attempted once. `unknown` has the
-    keys of a later version that this plan does not require: they are part of its digest, and change nothing
-    that is computed. `version` is that of its keys, `revision` that of its algorithm (0: the newest). Raises
+    message. `micro_rho` and `atto_delta` are the budget of its rounds, each attempted once, and
+    `spare_micro_rho` is set aside for repeated attempts at masked rounds [P35]. `attempts` is 1, but for
+    plans before version 8: these allow as many at each round, each at the full cost. `unknown` has the keys
+    of a later version that this plan does not require: they are part of its digest, and change nothing that
+    is computed. `version` is that of its keys, `revision` that of its algorithm (0: the newest). Raises
     RequestError: `auto` is neither resolved nor left to the first releases, a federation would run a custom
     algorithm, the budget is empty, or sums could overflow."""
 
@@ -60,6 +71,8 @@ class Plan:
     algorithm: Algorithm | CustomAlgorithm
     micro_rho: int
     atto_delta: int = 0
+    spare_micro_rho: int = 0
+    attempts: int = 1
     analyst: str = ""
     version: int = PLAN_VERSION
     revision: int = 0
@@ -68,10 +81,12 @@ class Plan:
     def __post_init__(self) -> None:
         if self.revision == 0:
             object.__setattr__(self, "revision", self.algorithm.properties.revision)
-        values = (self.federation, self.submission, self.analyst, self.micro_rho, self.atto_delta)
+        costs = (self.micro_rho, self.atto_delta, self.spare_micro_rho, self.attempts)
+        values = (self.federation, self.submission, self.analyst, *costs)
         need(
-            [type(value) for value in values] == [str, str, str, int, int],
-            "federation, submission and analyst must be texts, micro_rho and atto_delta whole numbers",
+            [type(value) for value in values] == [str, str, str, int, int, int, int],
+            "federation, submission and analyst must be texts, micro_rho, atto_delta, spare_micro_rho and "
+            "attempts whole numbers",
         )
         named = not self.analyst or NAME.fullmatch(self.analyst) is not None
         need(named, f"analyst {self.analyst!r} is not a valid name")
@@ -81,78 +96,29 @@ class Plan:
         if isinstance(self.algorithm, CustomAlgorithm):
             what = f"{self.algorithm.name} is a custom algorithm, which runs in simulations only"
             need(not (self.federation or self.analyst), what)
-        most = affordable(self.study, self.algorithm)
+        self._check_attempts()
+        most = affordable(self.study, self.algorithm, self._deltas)
         need(
-            self.micro_rho >= 1 and self.single_attempt_cost.fits(most),
+            self.micro_rho >= 1 and self.cost.fits(most),
             f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {most.micro_rho} micro-rho, "
-            f"0 to {most.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
+            f"0 to {most.atto_delta} atto-delta, not {self.micro_rho + self.spare_micro_rho} and "
+            f"{self._deltas * self.atto_delta}",
         )
         least = least_plan_version(self.study)
         need(self.version >= least, f"the study has keys of plans from version {least} on")
-        self._check_algorithm()
-        self._check_batches()
-        self._check_sums()
+        check_algorithm(self.study, self.algorithm)
+        check_batches(self.study, self.algorithm, self.batches, self._most_batches)
+        check_sums(self.study)
 
-    def _check_algorithm(self) -> None:
-        properties, name = self.algorithm.properties, self.algorithm.value
-        need(properties.private, f"{name} is not private; it is a reference for `eigenveil compare` only")
-        runs = len(self.study.federation.sites) == 1 or not properties.one_site
-        need(runs, f"{name} runs at one site only; choose another algorithm")
-        finds_block = self.study.rank is Extraction.BLOCK or properties.deflation
-        need(finds_block, f'{name} finds all components at once; leave out rank = "deflation"')
-        stated_limit, least = stated_norm(self.study.radius), least_row_radius(self.study.dimension) / S
-        clips_rows = properties.clips_rows or math.isinf(stated_limit)
-        need(clips_rows, f"{name} clips no rows, so it takes no public norm; leave out radius")
-        need(stated_limit >= least, f"radius: norm = {stated_limit:g} is below the minimum of {least:g}")
+    def _check_attempts(self) -> None:
+        """Check the pool of repeated attempts: each costs at most what all rounds cost."""
+        most = MAX_ATTEMPTS if self.version < SPARE_SINCE and self.study.masked else 1
+        need(1 <= self.attempts <= most, f"a plan's attempts must lie between 1 and {most}")
+        pool = (self._deltas - 1) * self.micro_rho
+        least = pool if self.attempts > 1 else 0
         need(
-            self.study.scaling is not Scaling.STANDARD or not properties.exact_rows,
-            f"{name} finds a subspace that contains the records exactly, and scaling by noised standard "
-            'deviations would round the records out of it; use scaling = "bounds" or "none"',
-        )
-        need(
-            self.study.prior is None or self.algorithm is Algorithm.REFINED_COV,
-            f"{name} takes no prior; leave it out, or use refined-cov with a delta above 0 and no `choose`",
-        )
-        if self.study.masked:
-            self._check_masked()
-
-    def _check_masked(self) -> None:
-        """Check that the algorithm needs Gaussian noise on sums only: shares add up to no other [P32]."""
-        central, name = 'use trust = "central"', self.algorithm.value
-        exact = f"{name} needs exact sums at the coordinator, which secure aggregation hides; {central}"
-        need(not self.algorithm.properties.trusted, exact)
-        need(
-            self.gaussian,
-            f"{name} at delta = {shown(self.study.delta)} needs noise that is not Gaussian, which secure "
-            f"aggregation cannot add; choose another algorithm and a delta above 0, or {central}",
-        )
-        need(
-            self.study.epsilon <= MAX_MASKED_EPSILON,
-            f"under secure aggregation epsilon is at most {shown(MAX_MASKED_EPSILON)}, "
-            f"not {shown(self.study.epsilon)}",
-        )
-
-    def _check_batches(self) -> None:
-        """Check that every batch has enough expected records (core/decisions/0008); sites check their own."""
-        properties, study, most = self.algorithm.properties, self.study, self._most_batches
-        # Algorithms on single records run on one machine, never in a federation.
-        if properties.batches and not properties.single_records and self.batches > most:
-            where = f"{self.batches} batches at {len(study.federation.sites)} sites"
-            raise RequestError(
-                Code.BAD_STUDY,
-                f"{self.algorithm.value} would divide {study.expected_records} expected records into "
-                f"{where}, fewer than {MIN_BATCH_RECORDS} each; state at most {most} batches, or use another "
-                "algorithm",
-            )
-
-    def _check_sums(self) -> None:
-        d, sites = self.study.dimension, len(self.study.federation.sites)
-        widest = Gram(centre=[0] * d, radius=row_norm_limit(d))  # type: ignore[arg-type]
-        most = (SUM_LIMIT - 1) // (widest.bound * sites)
-        require(
-            self.study.max_records <= most,
-            f"max_records = {self.study.max_records}: sums of {d} columns over that many records of each of "
-            f"{sites} sites could leave the exact range; lower max_records to at most {most}",
+            least <= self.spare_micro_rho <= pool,
+            f"spare_micro_rho = {self.spare_micro_rho} must lie between {least} and {pool}",
         )
 
     @property
@@ -167,9 +133,23 @@ class Plan:
 
     @property
     def cost(self) -> Cost:
-        """Budget of the study, with the maximum number of attempts at every round."""
-        times = self.study.attempts
-        return Cost(micro_rho=times * self.micro_rho, atto_delta=times * self.atto_delta)
+        """Budget of the study: of its rounds, and of repeated attempts at them."""
+        return self.single_attempt_cost + self.spare_cost
+
+    @property
+    def spare_cost(self) -> Cost:
+        """Pool that is set aside for repeated attempts at masked rounds [P35]."""
+        return Cost(micro_rho=self.spare_micro_rho, atto_delta=(self._deltas - 1) * self.atto_delta)
+
+    @property
+    def _deltas(self) -> int:
+        """Number of times that the delta of all rounds is reserved."""
+        return max(self.attempts, 1 + self.study.spare_attempts)
+
+    @property
+    def most_attempts(self) -> int:
+        """Largest number of an attempt at one round, if the pool pays for it."""
+        return MAX_ATTEMPTS if self.study.spare_attempts else self.attempts
 
     @property
     def masked(self) -> bool:
@@ -242,17 +222,19 @@ def plan_for(
     version: int = PLAN_VERSION,
     revision: int = 0,
 ) -> Plan:
-    """Return the plan of a study with this algorithm and the study's whole budget. Raises RequestError: see
-    `Plan`."""
-    cost = affordable(study, algorithm)
+    """Return the plan of a study with this algorithm and the study's whole budget. Each spare attempt could
+    pay for all rounds: only a rehearsal tells what a query costs (`planning.choose.with_pool`). Raises
+    RequestError: see `Plan`."""
+    cost, times = affordable(study, algorithm), 1 + study.spare_attempts
     return Plan(
         study=study,
         federation=federation,
         submission=submission,
         analyst=analyst,
         algorithm=algorithm,
-        micro_rho=cost.micro_rho,
-        atto_delta=cost.atto_delta,
+        micro_rho=cost.micro_rho // times,
+        atto_delta=cost.atto_delta // times,
+        spare_micro_rho=study.spare_attempts * (cost.micro_rho // times),
         version=version,
         revision=revision,
     )
@@ -261,6 +243,10 @@ def plan_for(
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Return nested plain values, with every key present. `required` names the keys that a reader must know,
     beyond those of every plan of this version."""
+    study = study_to_dict(plan.study, plan.version)
+    spare = {"spare_micro_rho": plan.spare_micro_rho}
+    if plan.version < SPARE_SINCE:
+        study["privacy"][ATTEMPTS], spare = plan.attempts, {}
     return {
         "version": plan.version,
         "required": [] if plan.study.prior is None else [REQUIRED_PRIOR],
@@ -272,7 +258,8 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "row_bits": ROW_BITS,
         "micro_rho": plan.micro_rho,
         "atto_delta": str(plan.atto_delta),  # canonical JSON has no integers beyond 2**53
-        "study": study_to_dict(plan.study, plan.version),
+        **spare,
+        "study": study,
     }
 
 
@@ -345,7 +332,19 @@ def _paths(rest: Mapping[str, Any], keys: Mapping[str, Any], before: str = "") -
 def planned_study(plan: Mapping[str, Any]) -> Study:
     """Return the study of a plan in plain values, without the keys that are unknown here. Raises as
     `study_from_dict`."""
-    return study_from_dict(_divided(plan["study"], KEYS)[0])
+    study, _ = _divided(plan["study"], KEYS)
+    privacy = {key: value for key, value in study["privacy"].items() if key != ATTEMPTS}
+    return study_from_dict({**study, "privacy": privacy})
+
+
+def attempt_limits(plan: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the most attempts at one round and the pool of repeated ones, in micro-rho, of a plan in plain
+    values."""
+    privacy, micro_rho = plan["study"]["privacy"], int(plan["micro_rho"])
+    if plan["version"] < SPARE_SINCE:
+        attempts = int(privacy.get(ATTEMPTS, 1))
+        return attempts, (attempts - 1) * micro_rho
+    return MAX_ATTEMPTS if privacy["spare_attempts"] else 1, int(plan["spare_micro_rho"])
 
 
 def _plan_from_dict(raw: dict[str, Any], unknown: dict[str, Any]) -> Plan:
@@ -356,14 +355,17 @@ def _plan_from_dict(raw: dict[str, Any], unknown: dict[str, Any]) -> Plan:
             Code.VERSION,
             f"the plan is for revision {raw['revision']} of {algorithm.value}, and this program has {has}",
         )
+    early = raw["version"] < SPARE_SINCE
     return Plan(
-        study=study_from_dict(raw["study"]),
+        study=planned_study(raw),
         federation=raw["federation"],
         submission=raw["submission"],
         analyst=raw["analyst"],
         algorithm=algorithm,
         micro_rho=raw["micro_rho"],
         atto_delta=int(raw["atto_delta"]),
+        spare_micro_rho=attempt_limits(raw)[1] if early else raw["spare_micro_rho"],
+        attempts=raw["study"]["privacy"][ATTEMPTS] if early else 1,
         version=raw["version"],
         revision=raw["revision"],
         unknown=unknown,

@@ -4,7 +4,7 @@ or two processors, may round a number on a boundary to either side. Nothing else
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, Cost
 from eigenveil.errors import Code, RequestError, round_label
-from eigenveil.numerics.encoding import EXACT, IntArray, canonical, digest
+from eigenveil.numerics.encoding import EXACT, IntArray, canonical, digest_of, field_names, to_memoryview
 from eigenveil.queries import NAMES, Query, SubspaceQuery, batch_of
 from eigenveil.queries.columns import Frame, same_frame
 from eigenveil.queries.contract import QueryProtocol
@@ -104,12 +104,18 @@ class RoundQuery:
     def digest(self) -> str:
         """SHA-256 over all fields; sites persist it and answer no other query for this round. Cached: all
         fields are immutable, arrays included."""
-        return digest("query", *_hashed_fields(self))
+        header, arrays = self._hashed
+        return digest_of("query", header, *map(to_memoryview, arrays))
+
+    @cached_property
+    def _hashed(self) -> tuple[bytes, list[IntArray]]:
+        header, arrays = _hashed_fields(self)
+        return canonical(header), arrays
 
     def is_identical(self, other: RoundQuery) -> bool:
         """Return True if `other` has the same hashed bytes, and so the same digest."""
-        (mine, values), (theirs, others) = _hashed_fields(self), _hashed_fields(other)
-        return canonical(mine) == canonical(theirs) and all(map(np.array_equal, values, others))
+        (mine, values), (theirs, others) = self._hashed, other._hashed
+        return mine == theirs and all(map(np.array_equal, values, others))
 
 
 def _hashed_fields(round_query: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
@@ -137,7 +143,7 @@ ADDED_FIELDS = {"fraction_bits": 0}
 
 def _scalars(value: Any) -> dict[str, Any]:
     """Return every hashed field of a query that is not an array, by name."""
-    field_value = {f.name: getattr(value, f.name) for f in fields(value)}
+    field_value = {name: getattr(value, name) for name in field_names(type(value))}
     for name in field_value.keys() & ADDED_FIELDS.keys():
         if field_value[name] == ADDED_FIELDS[name]:
             del field_value[name]
@@ -148,7 +154,7 @@ def _scalars(value: Any) -> dict[str, Any]:
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return every number and array of a query by its dotted name, such as `spec.centre`."""
     out: dict[str, Any] = {}
-    for name in (f.name for f in fields(value)):
+    for name in field_names(type(value)):
         content = getattr(value, name)
         out |= flatten(content, f"{prefix}{name}.") if is_dataclass(content) else {prefix + name: content}
     return out

@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from eigenveil.errors import Code, PeerError, round_label
-from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes, to_memoryview
+from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes
 from eigenveil.protocol.authorities import SignedAuthorityList
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
@@ -23,7 +23,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SPECS = (GradientSpec, CrossSpec, Batch, Subsamples, Cells, Pool)
 INNER: dict[str, type[Any]] = {one.__name__: one for one in SPECS}
-ALL = slice(None)
+_SENT_FIELDS: dict[Any, tuple[tuple[str, bool], ...]] = {}
 
 
 def query_to_proto(round_query: RoundQuery) -> pb.Query:
@@ -43,7 +43,7 @@ def query_to_proto(round_query: RoundQuery) -> pb.Query:
 
 def _fill(message: Message, value: Any) -> None:
     message.SetInParent()
-    for name in (f.name for f in fields(value) if f.init):
+    for name, _ in _sent_fields(type(value)):
         content = getattr(value, name)
         if isinstance(content, np.ndarray):
             if content.ndim == 1:
@@ -79,7 +79,14 @@ def query_from_proto(message: pb.Query) -> RoundQuery:
 
 
 def _value(kind: type[Any], message: Message) -> Any:
-    return kind(**{f.name: _content(message, f.name, f.default is MISSING) for f in fields(kind) if f.init})
+    return kind(**{name: _content(message, name, required) for name, required in _sent_fields(kind)})
+
+
+def _sent_fields(kind: type[Any]) -> tuple[tuple[str, bool], ...]:
+    """Return the names of the fields of a value's message, and if each is required."""
+    if kind not in _SENT_FIELDS:
+        _SENT_FIELDS[kind] = tuple((one.name, one.default is MISSING) for one in fields(kind) if one.init)
+    return _SENT_FIELDS[kind]
 
 
 def _content(message: Message, name: str, required: bool) -> Any:
@@ -97,12 +104,11 @@ def _content(message: Message, name: str, required: bool) -> Any:
     return _value(INNER[type(content).__name__], content)
 
 
-def round_to_proto(release: Release, statement: SignedRound, part: slice = ALL) -> pb.SealedRound:
-    """Return the message of a release and its signed statement [R21], with the bytes `part` of the values. No
-    other bytes are copied."""
+def round_to_proto(release: Release, statement: SignedRound) -> pb.SealedRound:
+    """Return the message of a release and its signed statement [R21]."""
     return pb.SealedRound(
         signed_round=pb.SignedRound(signed_json=statement.signed_json, signature=statement.signature),
-        values=bytes(to_memoryview(release.values)[part]),
+        values=to_bytes(release.values),
         sigma=release.sigma,
         micro_rho=release.micro_rho,
         atto_delta=release.atto_delta,

@@ -12,17 +12,18 @@ from eigenveil._version import __version__
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, RequestError, round_label
 from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.protocol.plan import Plan, planned_study
+from eigenveil.protocol.plan import Plan, attempt_limits, planned_study
 from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.reporting.explain import guarantee
 from eigenveil.reporting.release_file import (
     DOCUMENT,
     SIGNATURE,
-    array_file,
+    Data,
+    archive_parts,
+    array_parts,
     describe_array,
     read_array,
-    write_archive,
 )
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.trust import trust_text
@@ -63,12 +64,12 @@ def check_attempts(document: Mapping[str, Any]) -> None:
     plan, rounds = document["plan"], document["rounds"]
     if plan["study"]["privacy"]["trust"] != Trust.SECURE_AGGREGATION.value:
         return
-    study = planned_study(plan)
+    study, (most_attempts, pool) = planned_study(plan), attempt_limits(plan)
     for row in rounds:
         where, attempt_count = round_label(row["round"]), attempts_of(row)
-        if not 1 <= attempt_count <= study.attempts:
+        if not 1 <= attempt_count <= most_attempts:
             raise _plan_mismatch(
-                f"{where} states {attempt_count} attempts, and the plan allows {study.attempts}"
+                f"{where} states {attempt_count} attempts, and the plan allows {most_attempts}"
             )
         if not set(row["present"]) <= set(study.federation.sites):
             raise _plan_mismatch(f"{where} has sites that were not invited")
@@ -78,10 +79,12 @@ def check_attempts(document: Mapping[str, Any]) -> None:
             study.federation.check_present(row["present"])
         except RequestError as problem:
             raise _plan_mismatch(f"{where}: {problem}") from problem
-    most = study.attempts * int(plan["micro_rho"])
-    if charged_micro_rho(rounds) > most:
+    once = charged_micro_rho([row | {"attempts": 1} for row in rounds])
+    repeated = charged_micro_rho(rounds) - once
+    if once > int(plan["micro_rho"]) or repeated > pool:
         raise _plan_mismatch(
-            f"its rounds cost {charged_micro_rho(rounds)} micro-rho, and the plan allows {most}"
+            f"its rounds cost {once} micro-rho and repeated attempts {repeated}, and the plan allows "
+            f"{plan['micro_rho']} and {pool}"
         )
 
 
@@ -168,25 +171,32 @@ def release_row(release: Release) -> dict[str, Any]:
     }
 
 
-def signed_release(
+def signed_parts(
     document: Mapping[str, Any], result: Result, *, sign: Callable[[bytes], bytes], public_key: bytes
-) -> bytes:
-    """Return the file of a release: its document, the Ed25519 signature and the raw key of the signer, and
-    its arrays."""
+) -> list[Data]:
+    """Return the file of a release, in parts: its document, the Ed25519 signature and the raw key of the
+    signer, and its arrays, which are not copied."""
     data = canonical(document)
     signature = sign(RELEASE_SIGNATURE_CONTEXT + data)
     signed = canonical({"public_key": public_key.hex(), "signature": signature.hex()})
-    return write_archive({DOCUMENT: data, SIGNATURE: signed} | _array_files(result))
+    return archive_parts({DOCUMENT: (data,), SIGNATURE: (signed,), **_array_members(result)})
+
+
+def signed_release(
+    document: Mapping[str, Any], result: Result, *, sign: Callable[[bytes], bytes], public_key: bytes
+) -> bytes:
+    """Return the same file whole."""
+    return b"".join(signed_parts(document, result, sign=sign, public_key=public_key))
 
 
 def unsigned_release(document: Mapping[str, Any], result: Result) -> bytes:
     """Return the file of a simulation's release, which nobody signed."""
-    return write_archive({DOCUMENT: canonical(document)} | _array_files(result))
+    return b"".join(archive_parts({DOCUMENT: (canonical(document),), **_array_members(result)}))
 
 
-def _array_files(result: Result) -> dict[str, bytes]:
+def _array_members(result: Result) -> dict[str, tuple[Data, ...]]:
     arrays = result.published().arrays
-    return {_path(name): array_file(arrays[name]) for name in sorted(arrays)}
+    return {_path(name): array_parts(arrays[name]) for name in sorted(arrays)}
 
 
 class HasRelease(Protocol):
@@ -207,7 +217,7 @@ class ReleaseContent:
     result: Result
 
 
-def read_content(members: Mapping[str, bytes]) -> ReleaseContent:
+def read_content(members: Mapping[str, Data]) -> ReleaseContent:
     """Return the content of a release's file, without a check of its signature.
 
     1. The document is canonical JSON of this format, and requires nothing that this version does not know.
@@ -216,7 +226,7 @@ def read_content(members: Mapping[str, bytes]) -> ReleaseContent:
 
     Raises PeerError: code `version`, of another format, or it requires what is unknown here; ValueError,
     KeyError, TypeError, AttributeError: not a release."""
-    document = parse_json(members[DOCUMENT])
+    document = parse_json(bytes(members[DOCUMENT]))
     check_format(document, FORMAT, "this release")
     if canonical(document) != members[DOCUMENT]:
         raise ValueError("the document is not in canonical form")

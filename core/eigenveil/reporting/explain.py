@@ -59,12 +59,11 @@ def explain(
 
     Costs are in micro-rho and atto-delta. The queries are those of a dry run on public numbers, or
     `query_sequences` if known. If the first releases choose among several sequences, `rounds` is the longest
-    one and `depends` says so. `micro_rho` is the cost of the rounds with one attempt each; the cost with all
-    `attempts` is in `guarantee`. `message` describes what an answer reveals to an observer.
-    `calls_per_site` is the
-    number of answers that a site sends if no attempt fails. `colluders` is the number of sites that may
-    collude with the coordinator; None if the coordinator sees totals itself. `spreads` are plausible spreads
-    of columns, for a warning.
+    one and `depends` says so. `micro_rho` is the cost of the rounds with one attempt each, `spare_micro_rho`
+    the pool of repeated ones; `guarantee` covers both. `message` describes what an answer reveals to an
+    observer. `calls_per_site` is the number of answers that a site sends if no attempt fails. `colluders` is
+    the number of sites that may collude with the coordinator; None if the coordinator sees totals itself.
+    `spreads` are plausible spreads of columns, for a warning.
 
     Raises:
         RequestError: the budget is too small for a query, or there are too many queries.
@@ -99,7 +98,8 @@ def explain(
         "bytes_per_site": max(map(answer_bytes, query_sequences)),
         "dependence": _dependence_note(query_sequences),
         "micro_rho": plan.micro_rho,
-        "attempts": study.attempts,
+        "spare_attempts": study.spare_attempts,
+        "spare_micro_rho": plan.spare_micro_rho,
         "colluders": study.colluders if study.masked else None,
         "trust": trust_text(plan),
         "warnings": [
@@ -187,8 +187,8 @@ def guarantee(plan: Plan) -> dict[str, Any]:
     """Return a release's guarantee for the stated neighbours; under add-remove for replace-one as well. Under
     replace-one the number of records is public (the estimators write it into the plan). A data set with one
     record more is then certainly distinguishable, so there is no second statement. The guarantee covers what
-    the study may spend, with every attempt [P33]. The actual spending follows from releases, and no bound
-    covers that [P4]."""
+    the study may spend, with the whole pool of repeated attempts, used or not [P35]. The actual spending
+    follows from releases, and no bound covers that [P4]."""
     study, cost = plan.study, plan.cost
     adds = study.neighbours is Neighbours.ADD_REMOVE
     epsilon, delta = _epsilon_delta(plan, 1)
@@ -319,8 +319,8 @@ def largest_inference_odds(plan: Plan) -> Fraction:
     Neighbours: one record taken out and another put in. That is a chain of two where the study's neighbours
     differ by one record, and one step where they differ in one. A person who may be at several sites counts
     with all of them.
-    Privacy: the most that the plan may spend, with every attempt, by the composition of its cost [P4, P5,
-    P33]."""
+    Privacy: the most that the plan may spend, with the pool of repeated attempts, by the composition of its
+    cost [P4, P5, P35]."""
     rho, mechanism_delta = Fraction(plan.cost.micro_rho, MICRO), Fraction(plan.cost.atto_delta, ATTO)
     steps = 2 if plan.study.neighbours is Neighbours.ADD_REMOVE else 1
     match plan.composition:

@@ -16,7 +16,7 @@ import hashlib
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,27 +33,45 @@ _VERSION = 20  # of the ZIP format, 2.0
 _MIDNIGHT, _DAY = 0, 33  # 1980-01-01, the first day of the format: a date would differ between two builds
 
 
-def write_archive(members: Mapping[str, bytes]) -> bytes:
-    """Return a ZIP archive of `members`, by name, uncompressed and in their order."""
-    parts: list[bytes] = []
+Data = bytes | memoryview
+
+
+def archive_parts(members: Mapping[str, Sequence[Data]]) -> list[Data]:
+    """Return a ZIP archive of `members`, by name, uncompressed and in their order, in parts; the content of a
+    member, itself in parts, is not copied."""
+    return [part for frame, content in _frames(members) for part in (frame, *content)]
+
+
+def write_archive(members: Mapping[str, Data]) -> bytes:
+    """Return the same archive whole."""
+    return b"".join(archive_parts({name: (data,) for name, data in members.items()}))
+
+
+def _frames(members: Mapping[str, Sequence[Data]]) -> Iterator[tuple[bytes, Sequence[Data]]]:
+    """Yield the bytes of the archive before the content of each member, with that content, then those behind
+    all members."""
     directory: list[bytes] = []
     at = 0
-    for name, data in members.items():
-        path = name.encode("ascii")
-        about = (_VERSION, 0, 0, _MIDNIGHT, _DAY, zlib.crc32(data), len(data), len(data), len(path), 0)
-        parts += [_LOCAL.pack(_LOCAL_MARK, *about), path, data]
+    for name, content in members.items():
+        path, size, checksum = name.encode("ascii"), sum(map(len, content)), 0
+        for part in content:
+            checksum = zlib.crc32(part, checksum)
+        about = (_VERSION, 0, 0, _MIDNIGHT, _DAY, checksum, size, size, len(path), 0)
         directory += [_ENTRY.pack(_ENTRY_MARK, _VERSION, *about, 0, 0, 0, 0, at), path]
-        at += _LOCAL.size + len(path) + len(data)
-    size = sum(map(len, directory))
-    end = _END.pack(_END_MARK, 0, 0, len(members), len(members), size, at, 0)
-    return b"".join([*parts, *directory, end])
+        yield _LOCAL.pack(_LOCAL_MARK, *about) + path, content
+        at += _LOCAL.size + len(path) + size
+    directory_bytes = b"".join(directory)
+    size = len(directory_bytes)
+    yield directory_bytes + _END.pack(_END_MARK, 0, 0, len(members), len(members), size, at, 0), ()
 
 
-def read_archive(data: bytes) -> dict[str, bytes]:
-    """Return the members of an archive. Raises ValueError: it is not what `write_archive` writes."""
+def read_archive(data: Data) -> dict[str, memoryview]:
+    """Return the members of an archive, as views of `data`. Raises ValueError: it is not what `write_archive`
+    writes."""
+    whole = memoryview(data)
     try:
-        members = dict(_members(data))
-        intact = write_archive(members) == data
+        members = dict(_members(whole))
+        intact = _is_framed(whole, members)
     except struct.error as problem:
         raise ValueError("the archive is cut off") from problem
     if not intact:
@@ -61,24 +79,40 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     return members
 
 
-def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
+def _members(data: memoryview) -> Iterator[tuple[str, memoryview]]:
     """Yield names and bytes of the members from the front. What stands behind them is not read:
     `read_archive` compares it."""
     at = 0
-    while data.startswith(_LOCAL_MARK, at):
+    while data[at : at + len(_LOCAL_MARK)] == _LOCAL_MARK:
         *_, size, _, name_bytes, _ = _LOCAL.unpack_from(data, at)
         start = at + _LOCAL.size
         at = start + name_bytes + size
-        yield data[start : start + name_bytes].decode("ascii"), data[start + name_bytes : at]
+        yield bytes(data[start : start + name_bytes]).decode("ascii"), data[start + name_bytes : at]
+
+
+def _is_framed(data: memoryview, members: Mapping[str, memoryview]) -> bool:
+    """True if these members, which are views of `data`, make the same archive again."""
+    at = 0
+    for frame, content in _frames({name: (view,) for name, view in members.items()}):
+        if data[at : at + len(frame)] != frame:
+            return False
+        at += len(frame) + sum(map(len, content))
+    return at == len(data)
 
 
 HEADER_BYTES = 128  # of an array's file; the values follow, row by row
 
 
-def array_file(values: NDArray[Any]) -> bytes:
-    """Return an array as a file in NumPy's format 1.0."""
+def array_parts(values: NDArray[Any]) -> tuple[bytes, memoryview]:
+    """Return an array as a file in NumPy's format 1.0: its header, and its values, which are not copied."""
     kind = values.dtype.newbyteorder("<")
-    return _header(kind.str, values.shape) + np.ascontiguousarray(values, dtype=kind).tobytes()
+    content = np.ascontiguousarray(values, dtype=kind).reshape(-1).view(np.uint8).data
+    return _header(kind.str, values.shape), content
+
+
+def array_file(values: NDArray[Any]) -> bytes:
+    """Return the same file whole."""
+    return b"".join(array_parts(values))
 
 
 def _header(kind: str, shape: tuple[int, ...]) -> bytes:
@@ -89,15 +123,18 @@ def _header(kind: str, shape: tuple[int, ...]) -> bytes:
 
 def describe_array(path: str, values: NDArray[Any]) -> dict[str, Any]:
     """Return the document's entry for an array that is the member `path`."""
+    digest = hashlib.sha256()
+    for part in array_parts(values):
+        digest.update(part)
     return {
         "file": path,
         "dtype": values.dtype.newbyteorder("<").str,
         "shape": list(values.shape),
-        "sha256": hashlib.sha256(array_file(values)).hexdigest(),
+        "sha256": digest.hexdigest(),
     }
 
 
-def read_array(described: Mapping[str, Any], members: Mapping[str, bytes]) -> NDArray[Any]:
+def read_array(described: Mapping[str, Any], members: Mapping[str, Data]) -> NDArray[Any]:
     """Return the array of an entry of the document. Read-only.
 
     Raises:
@@ -111,7 +148,8 @@ def read_array(described: Mapping[str, Any], members: Mapping[str, bytes]) -> ND
         raise ValueError(f"{described['file']} is not the array that the document states")
     if data[:HEADER_BYTES] != _header(kind, shape):
         raise ValueError(f"{described['file']} has another header than the document states")
-    array = np.frombuffer(data, dtype=kind, offset=HEADER_BYTES).reshape(shape)
+    # A copy: within the file an array is seldom aligned, which changes speed and the last bits of its sums.
+    array = np.frombuffer(bytes(data[HEADER_BYTES:]), dtype=kind).reshape(shape)
     if not np.isfinite(array).all():
         raise ValueError(f"{described['file']} has a number that is not finite")
     return array

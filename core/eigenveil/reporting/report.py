@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from eigenveil.accounting.formatting import percent_up, shown_up
 from eigenveil.derived.moments import Moments
 from eigenveil.planning.choose import USABLE
-from eigenveil.protocol.plan import planned_study
+from eigenveil.protocol.plan import attempt_limits, planned_study
 from eigenveil.queries import KINDS
 from eigenveil.reporting.document import HasRelease, charged_micro_rho
 from eigenveil.reporting.explain import document_guarantee
@@ -197,9 +197,9 @@ def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _share(micro_rho: int, document: Mapping[str, Any]) -> Fraction:
-    """Return micro-rho as a share of the most that the study may spend, with every attempt."""
-    plan = document["plan"]
-    most = int(plan["micro_rho"]) * int(plan["study"]["privacy"].get("attempts", 1))
+    """Return micro-rho as a share of the most that the study may spend, with repeated attempts."""
+    _, pool = attempt_limits(document["plan"])
+    most = int(document["plan"]["micro_rho"]) + pool
     return Fraction(micro_rho, max(most, 1))
 
 

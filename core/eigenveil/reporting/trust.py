@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from eigenveil.accounting.formatting import percent_up
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.study.study import Study
+from eigenveil.study.study import MAX_ATTEMPTS, Study
 
 COORDINATOR_SEES_TOTALS = (
     "the coordinator, and so its operator, sees each site's totals before it adds noise, and is trusted to "
@@ -34,7 +35,7 @@ def trust_text(plan: Plan) -> str:
         "nobody sees a site's totals without noise that hides each person, even if the coordinator and "
         f"{colluding(study)} work together: each site adds its share of the noise and masks the result "
         f"before it leaves, and masks cancel only in the sum of a set of at least {study.federation.least} "
-        f"sites. If more sites collude, there is less noise than is promised. {attempts_text(study)}"
+        f"sites. If more sites collude, there is less noise than is promised. {attempts_text(plan)}"
     )
 
 
@@ -44,14 +45,28 @@ def document_trust_text(document: Mapping[str, Any]) -> str:
     return trust_text(plan_from_json(canonical(document["plan"])))
 
 
-def attempts_text(study: Study) -> str:
-    """Return a sentence on the number of attempts at a round and their cost."""
-    dropout = "If a site drops out of a round after its set is fixed, the round fails"
-    if study.attempts == 1:
+def attempts_text(plan: Plan) -> str:
+    """Return a sentence on repeated attempts at a round and their cost."""
+    dropout = "If a site drops out of a round after its set is fixed, the attempt fails"
+    if plan.most_attempts == 1:
         return f"{dropout}, is still charged, and ends the study"
+    if plan.attempts > 1:  # of a plan before version 8
+        return (
+            f"{dropout} and is still charged; a round has up to {plan.attempts} attempts, and the study "
+            "reserves the cost of all of them until it ends"
+        )
+    return f"{dropout} and is still charged; {pool_text(plan)}"
+
+
+def pool_text(plan: Plan) -> str:
+    """Return a clause on the pool of repeated attempts."""
+    spares = plan.study.spare_attempts
+    at_least = "one more attempt" if spares == 1 else f"{spares} more attempts"
+    share = percent_up(plan.spare_micro_rho, plan.cost.micro_rho)
     return (
-        f"{dropout} and is still charged; a round has up to {study.attempts} attempts, and the study "
-        "reserves the cost of all of them until it ends"
+        "it is repeated, with other noise and masks, while a pool pays for that. The pool is "
+        f"{share} % of the study's budget, enough for {at_least} at its dearest query, and at most "
+        f"{MAX_ATTEMPTS} attempts are made at one round. The guarantee covers the whole pool, used or not"
     )
 
 

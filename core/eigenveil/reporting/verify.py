@@ -31,7 +31,7 @@ from eigenveil.reporting.document import (
     release_row,
 )
 from eigenveil.reporting.explain import document_guarantee
-from eigenveil.reporting.release_file import DOCUMENT, SIGNATURE, read_archive
+from eigenveil.reporting.release_file import DOCUMENT, SIGNATURE, Data, read_archive
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.session import Session
 from eigenveil.signatures import Keys, check_format, formatted
@@ -230,7 +230,7 @@ class SignedRelease(ReleaseContent):
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, InvalidSignature)
 
 
-def load_release(data: bytes) -> SignedRelease:
+def load_release(data: Data) -> SignedRelease:
     """Return the signed release in the bytes of its file, if intact; `verify_release` checks its key.
 
     1. The file is an archive in canonical form, with a signature.
@@ -257,10 +257,10 @@ def load_release(data: bytes) -> SignedRelease:
     return SignedRelease(document=content.document, result=content.result, public_key=public)
 
 
-def _check_signature(members: Mapping[str, bytes]) -> bytes:
+def _check_signature(members: Mapping[str, Data]) -> bytes:
     """Return the key that signed the document. Raises one of UNREADABLE: its signature is not valid, or not
     in canonical form."""
-    signed = parse_json(members[SIGNATURE])
+    signed = parse_json(bytes(members[SIGNATURE]))
     public, signature = bytes.fromhex(signed["public_key"]), bytes.fromhex(signed["signature"])
     if canonical({"public_key": public.hex(), "signature": signature.hex()}) != members[SIGNATURE]:
         raise ValueError("the signature is not in canonical form")

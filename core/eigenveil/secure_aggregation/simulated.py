@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -28,6 +29,16 @@ PAIRS = 2**17  # cached secrets
 
 # Returns the members of an attempt, without the sites lost before, or raises `study-failed`: too few.
 AvailableSites = Callable[[RoundQuery, Sequence[str], int], tuple[str, ...]]
+
+
+class AttemptJournal(Protocol):
+    """Journal that charges the attempts at masked rounds."""
+
+    def may_attempt(self, round_query: RoundQuery, number: int) -> bool:
+        """Return True if the study pays for an attempt with this number."""
+
+    def attempt(self, round_query: RoundQuery, number: int) -> None:
+        """Charge an attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,7 +89,7 @@ class MaskedRounds:
         self,
         plan: Plan,
         fix: AvailableSites,
-        charge: Callable[[RoundQuery, int], None],
+        journal: AttemptJournal,
         hold: SumFactory,
         *,
         seed: int | None,
@@ -86,7 +97,7 @@ class MaskedRounds:
         colluding: Sequence[str],
     ) -> None:
         self.coalition_views: list[CoalitionView] = []
-        self._study, self._fix, self._charge, self._sum_factory = plan.study, fix, charge, hold
+        self._study, self._fix, self._journal, self._sum_factory = plan.study, fix, journal, hold
         self._seed, self._lost, self._colluding = seed, lost, frozenset(colluding)
         self._sum = frozen(np.zeros(0, dtype=np.int64))
 
@@ -97,12 +108,14 @@ class MaskedRounds:
 
     def present(self, round_query: RoundQuery) -> tuple[str, ...]:
         """Return the members of the first attempt in which no site is lost. Raises RequestError: code
-        `study-failed`: too few sites or no attempts are left."""
+        `study-failed`: too few sites are left, or the pool pays for no further attempt."""
         lost_sites: list[str] = []
-        for number in range(1, self._study.attempts + 1):
+        number = 0
+        while self._journal.may_attempt(round_query, number + 1):
+            number += 1
             members = self._fix(round_query, lost_sites, number)
             attempt = attempt_of(round_query, number, members)
-            self._charge(round_query, number)
+            self._journal.attempt(round_query, number)
             attempts = self._lost.get(round_query.round, ())
             lost = [site for site in members if site in chain(*attempts[number - 1 : number])]
             if self._colluding or not lost:  # otherwise the sum is not used
@@ -114,8 +127,8 @@ class MaskedRounds:
             lost_sites += lost
         raise RequestError(
             Code.STUDY_FAILED,
-            f"{round_label(round_query.round)} lost {', '.join(lost)} in attempt {number} of {number}; all "
-            "attempts remain charged. To continue without lost sites, "
+            f"{round_label(round_query.round)} lost {', '.join(lost)} in attempt {number}, and no spare "
+            "attempt is left; all attempts remain charged. To continue without lost sites, "
             f"{self._study.federation.further_attempts}",
         )
 

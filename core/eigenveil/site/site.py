@@ -43,6 +43,7 @@ from eigenveil.site.batches import assign_batches, shuffle_slots
 from eigenveil.site.record_view import ParallelMap, RecordView, StoredRows, on_grid
 
 CHUNK = 4096  # rows of a chunk at most
+FEW_PRODUCTS = 2**20  # of records and numbers of an answer: less than a millisecond of one core
 OnRows = RowBins | ClippedSum | SquaredNormSum | GramAnswer | CrossNorms | CrossCovariance
 
 
@@ -102,9 +103,11 @@ class Site:
         self, view: RecordView, query: OnRows | ColumnQuery | GradientQuery, apply: ParallelMap
     ) -> IntArray:
         total = np.zeros(query.length, dtype=np.int64)
-        # A voting subset's records are scattered, so the rows are not split.
-        parts = [view] if isinstance(query, EigenvalueVotes) else view.split(self._workers)
-        for answer in apply(lambda part: _answer_part(part, query, self._chunk), parts):
+        # A voting subset's records are scattered, so the rows are not split; few are answered sooner in one.
+        few = 0 < len(view) * max(query.length, self.rows.shape[1]) <= FEW_PRODUCTS
+        parts = [view] if few or isinstance(query, EigenvalueVotes) else view.split(self._workers)
+        in_order = map if len(parts) == 1 else apply
+        for answer in in_order(lambda part: _answer_part(part, query, self._chunk), parts):
             total += answer
             del answer  # frees a long answer before the next one is made
         total.setflags(write=False)

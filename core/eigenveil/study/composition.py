@@ -38,11 +38,12 @@ def composition(study: Study, algorithm: Algorithm | CustomAlgorithm) -> Composi
     return Composition.GAUSSIAN if algorithm.properties.gaussian else Composition.ZCDP
 
 
-def affordable(study: Study, algorithm: Algorithm | CustomAlgorithm) -> Cost:
-    """Return the budget of a study's rounds, each attempted once. The study is (epsilon, delta)-DP if every
-    attempt spends at most this budget [P4] [P5] [P33]. Gaussian noise of mu is mu^2 / 2-zCDP and an
-    epsilon-DP mechanism epsilon^2 / 2-zCDP, so ledgers add up all costs in one unit. Under zCDP a mechanism
-    with its own delta may use half of the study's.
+def affordable(study: Study, algorithm: Algorithm | CustomAlgorithm, deltas: int | None = None) -> Cost:
+    """Return the whole budget of a study: that of its rounds and that of its spare attempts. The study is
+    (epsilon, delta)-DP if all its attempts together spend at most this [P4] [P5] [P35]. Gaussian noise of mu
+    is mu^2 / 2-zCDP and an epsilon-DP mechanism epsilon^2 / 2-zCDP, so ledgers add up all costs in one unit.
+    Under zCDP a mechanism with its own delta may use half of the study's. A masked study reserves delta for
+    its rounds `deltas` times: once, and once for each spare attempt (None).
     Raises RequestError: the algorithm cannot run at this delta, or the budget is below one micro-rho."""
     traits = algorithm.properties
     runs = study.delta > 0 or traits.pure
@@ -52,10 +53,8 @@ def affordable(study: Study, algorithm: Algorithm | CustomAlgorithm) -> Cost:
         mechanism_delta = math.floor(Fraction(study.delta) * ATTO * (1 if traits.basic else Fraction(1, 2)))
     match composition(study, algorithm):
         case Composition.GAUSSIAN if study.masked:
-            mechanism_delta = MASKED_ATTEMPT_DELTA * MAX_ROUNDS
-            remaining = remaining_delta(study, mechanism_delta * study.attempts)
-            rho = gaussian.micro_rho_for(study.epsilon, remaining) // study.attempts
-            need(rho >= 1, f"epsilon = {shown(study.epsilon)} is too small for {study.attempts} attempts")
+            mechanism_delta = MASKED_ATTEMPT_DELTA * MAX_ROUNDS * (deltas or 1 + study.spare_attempts)
+            rho = gaussian.micro_rho_for(study.epsilon, remaining_delta(study, mechanism_delta))
         case Composition.GAUSSIAN:
             rho = gaussian.micro_rho_for(study.epsilon, study.delta)
         case Composition.ZCDP:

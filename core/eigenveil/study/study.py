@@ -22,20 +22,19 @@ from eigenveil.study.scaling import NO_SPREADS, Spreads, default_scaling, width_
 from eigenveil.study.scaling import Scaling as Scaling
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-DAY_SECONDS = 86_400
+DAY_SECONDS, WEEK = 86_400, 604_800
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 MAX_COLUMNS = 20_000
 MAX_SITES = 1000
 MAX_RECORDS = 2**31
 FINEST_STEPS: int = 2**12  # on either side of a column's middle
 MAX_MULTIPLICITY = 1000
-MAX_ATTEMPTS = 8  # each is charged in full
+MAX_ATTEMPTS = 8  # at one round; each is charged in full
 LIMITS = {
     "batches": 2**20,
     "max_records": MAX_RECORDS,
     "expected_records": MAX_RECORDS,
     "max_sites_per_person": MAX_MULTIPLICITY,
-    "attempts": MAX_ATTEMPTS,
 }
 # Expected records in each batch at a site: of batches of 20, 1 in 23 million has fewer than 2.
 MIN_BATCH_RECORDS = 20
@@ -128,9 +127,10 @@ class Federation:
     """Invited sites, and the conditions of a round.
 
     `sites` are all invited sites. The sites in `required`, and at least `quorum` sites (all, if None), must
-    answer every round. A round waits `deadline_seconds` for answers. A site with fewer records than
-    `minimum_cohort` declines. People decide about the study until the end of the day `decide_by` (UTC, such
-    as "2027-01-31"), or as long as the coordinator lets them, if that is earlier or nothing is stated.
+    answer every round. A round waits `deadline_seconds` for answers. The first waits up to `loading_seconds`
+    before that, for sites that load their records. A site with fewer than `minimum_cohort` declines. People
+    decide until the end of the day `decide_by` (UTC, such as "2027-01-31"), or as long as the coordinator
+    lets them, if that is earlier or nothing is stated.
 
     Raises:
         RequestError: code `bad-study`: a name is invalid or repeated, or a number is out of range.
@@ -144,13 +144,12 @@ class Federation:
     deadline_seconds: float = 60.0
     minimum_cohort: int = 20
     decide_by: str = ""
+    loading_seconds: float = 600.0
 
     def __post_init__(self) -> None:
         coerce_fields(self)
-        need(
-            not self.decide_by or (DATE.fullmatch(self.decide_by) is not None and is_date(self.decide_by)),
-            f'decide_by must be a day such as "2027-01-31", got {self.decide_by!r}',
-        )
+        day = not self.decide_by or (DATE.fullmatch(self.decide_by) is not None and is_date(self.decide_by))
+        need(day, f'decide_by must be a day such as "2027-01-31", got {self.decide_by!r}')
         invited, many = set(self.sites), len(self.sites)
         need(1 <= many <= MAX_SITES, f"a study must invite 1 to {MAX_SITES} sites")
         for name in self.sites:
@@ -160,8 +159,8 @@ class Federation:
             need(name in invited, f"required site {name!r} is not among the invited sites")
         quorum, seconds = self.quorum, self.deadline_seconds
         need(1 <= self.least <= many, f"quorum {quorum} must lie between 1 and the {many} invited sites")
-        in_week = math.isfinite(seconds) and 0 < seconds <= 7 * 86400
-        need(in_week, f"deadline_seconds must lie between 0 and a week, got {seconds}")
+        need(0 < seconds <= WEEK, f"deadline_seconds must lie between 0 and a week, got {seconds}")
+        need(0 <= self.loading_seconds <= WEEK, "loading_seconds must lie between 0 and a week")
         check_range(self, "minimum_cohort", MAX_RECORDS)
 
     @property
@@ -186,7 +185,7 @@ class Federation:
     def further_attempts(self) -> str:
         """Advice for a study whose round should be attempted again without an unavailable site."""
         fewer = "" if self.least < len(self.sites) else f"a quorum below {len(self.sites)} and "
-        return f"state {fewer}more attempts; each attempt is charged the full cost of its round"
+        return f"state {fewer}more spare_attempts, whose cost is set aside before the first round"
 
     def lacking(self, present: Collection[str]) -> str:
         """Return the reason why the sites `present` are too few for a round; empty if they suffice."""
@@ -216,7 +215,8 @@ class Study:
     - `federation`: the sites. `algorithm` runs there; `choose` is the time at which `auto` chooses one, and
       `rank` the method for several components.
     - `trust`: under secure aggregation no party sees exact sums, not even the coordinator with `colluding`
-      of the sites (1, if None). A round may have `attempts` attempts, each charged in full.
+      of the sites (1, if None). A round that loses a site may be attempted again: the cost of
+      `spare_attempts` such attempts is set aside.
     - `missing`: rule for missing values. `person_column`: identifies the person of a row.
     - `centring`: subtract the private mean. `scaling`: units of the columns (None: `default_scaling`). Values
       are rounded to `grid_steps` steps on either side of a column's middle.
@@ -269,7 +269,7 @@ class Study:
     batches: int | None = None
     trust: Trust = Trust.CENTRAL
     colluding: int | None = None
-    attempts: int = 1
+    spare_attempts: int = 0
     prior: Prior | None = None
 
     def __post_init__(self) -> None:
@@ -330,12 +330,12 @@ class Study:
 
     def _check_trust(self) -> None:
         if not self.masked:
-            need(
-                self.colluding is None and self.attempts == 1,
-                'colluding and attempts need trust = "secure-aggregation"; leave them out',
-            )
+            plain = self.colluding is None and self.spare_attempts == 0
+            need(plain, 'colluding and spare_attempts need trust = "secure-aggregation"; leave them out')
             return
-        least = self.federation.least
+        spares, least = self.spare_attempts, self.federation.least
+        fits = 0 <= spares < MAX_ATTEMPTS
+        need(fits, f"spare_attempts must lie between 0 and {MAX_ATTEMPTS - 1}, got {spares}")
         remedy = "raise quorum above 1" if len(self.federation.sites) > 1 else "invite more"
         need(least >= 2, f"secure aggregation needs at least two sites: {remedy}")
         need(self.colluders >= 1, "colluding must be at least 1, because a site may help the coordinator")
@@ -390,10 +390,10 @@ class Study:
                 f"delta = {shown(self.delta)} is not far below 1/n for about {self.expected_records} "
                 f"records; choose delta below {0.1 / self.expected_records:.1e}"
             )
-        if self.attempts > 1 and self.federation.least == sites:
+        if self.spare_attempts and self.federation.least == sites:
             found.append(
-                f"attempts = {self.attempts} has no effect, because a further attempt omits the unavailable "
-                f"site and a round needs all {sites} sites; state a lower quorum"
+                f"spare_attempts = {self.spare_attempts} has no effect, because a further attempt omits the "
+                f"unavailable site and a round needs all {sites} sites; state a lower quorum"
             )
         if self.prior is not None:
             found.append(self.prior.warning)

@@ -81,7 +81,8 @@ def _table_columns(table: Mapping[str, Any], position: int) -> Iterator[Column]:
 SECTIONS: dict[str, tuple[str, ...]] = {
     "": ("name", "purpose", "algorithm", "choose", "components", "rank", "batches"),
     "privacy": (
-        "epsilon", "delta", "neighbours", "max_sites_per_person", "radius", "trust", "colluding", "attempts",
+        "epsilon", "delta", "neighbours", "max_sites_per_person", "radius", "trust", "colluding",
+        "spare_attempts",
     ),
     "records": (
         "missing", "person_column", "centring", "scaling", "grid_steps", "max_records",
@@ -89,8 +90,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 TABLES = ("federation", "columns", "applicant", PRIOR)
+ATTEMPTS = "attempts"  # of each round, in plans before SPARE_SINCE
 KEYS: dict[str, Any] = dict.fromkeys(SECTIONS[""]) | {  # of a study, with those of its tables
-    "privacy": dict.fromkeys(SECTIONS["privacy"]),
+    "privacy": dict.fromkeys((*SECTIONS["privacy"], ATTEMPTS)),
     "records": dict.fromkeys(SECTIONS["records"]),
     "federation": dict.fromkeys(field_types(Federation)),
     "applicant": dict.fromkeys(field_types(Applicant)),
@@ -202,6 +204,8 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
     flat = {key: data[key] for key in SECTIONS[""] if key in data}
     for section in ("privacy", "records"):
         table = _table(data, section)
+        if section == "privacy":
+            _drop_attempts(table)
         check_keys(table, SECTIONS[section], (), f"[{section}]", study_error)
         flat |= table
     check_keys(flat, flat, [key for key in required(Study) if key not in TABLES], "the study", study_error)
@@ -215,19 +219,36 @@ def study_from_dict(data: Mapping[str, Any]) -> Study:
     )
 
 
+def _drop_attempts(privacy: dict[str, Any]) -> None:
+    """Remove the key that version 1.0 had for repeated attempts, and wrote into every study."""
+    need(
+        privacy.pop(ATTEMPTS, 1) == 1,
+        "attempts was replaced: state spare_attempts, the number of attempts whose cost the study sets aside "
+        "for all its rounds together",
+    )
+
+
+SPARE_SINCE = 8  # first version of plans with spare attempts
+
 # Keys that came after version 7 of plans, by table: the first version of plans with them.
 ADDED: Mapping[str, Mapping[str, int]] = {
-    "federation": {"decide_by": 8},
+    "privacy": {"spare_attempts": SPARE_SINCE},
+    "federation": {"decide_by": 8, "loading_seconds": 8},
     "applicant": {"full_name": 8},
 }
 
 PRIOR_SINCE = 8  # first version of plans with a prior; such a plan requires its reader to know it
 
 
+def _is_default(study: Study, name: str, key: str) -> bool:
+    table = study if name in SECTIONS else getattr(study, name)
+    return bool(getattr(table, key) == type(table).__dataclass_fields__[key].default)
+
+
 def least_plan_version(study: Study) -> int:
     """Return the first version of plans that has every key that a study uses; 0 if each has."""
     used = (since for name, added in ADDED.items() for key, since in added.items()
-            if getattr(getattr(study, name), key))  # fmt: skip
+            if not _is_default(study, name, key))  # fmt: skip
     return max((*used, PRIOR_SINCE if study.prior is not None else 0))
 
 
@@ -237,21 +258,25 @@ def study_to_dict(study: Study, version: int | None = None) -> dict[str, Any]:
     Without a version, a key of `ADDED` is there only if it states something. So earlier programs can read a
     study that does not use it, and its digest is the same for them."""
     flat = plain_fields(study) | {"radius": radius_value(study.radius)}
-    sections = {name: {key: flat[key] for key in keys} for name, keys in SECTIONS.items()}
-    tables = {name: plain_fields(getattr(study, name)) for name in ("federation", "applicant")}
+    top, *sections = ({key: flat[key] for key in keys} for keys in SECTIONS.values())
+    tables = dict(zip(list(SECTIONS)[1:], sections, strict=True))
+    tables |= {name: plain_fields(getattr(study, name)) for name in ("federation", "applicant")}
     for name, added in ADDED.items():
         for key, since in added.items():
-            unused = version is None and not tables[name][key]
+            unused = version is None and _is_default(study, name, key)
             if unused or (version is not None and version < since):
                 del tables[name][key]
     if study.prior is not None:
         tables[PRIOR] = plain_fields(study.prior)
-    return sections.pop("") | sections | tables | {"columns": column_tables(study.columns)}
+    return top | tables | {"columns": column_tables(study.columns)}
 
 
 def study_digest(study: Study) -> str:
-    """Return the SHA-256 (hex) of all fields of a study; it does not depend on the submission."""
-    return digest("study", study_to_dict(study))
+    """Return the SHA-256 (hex) of all fields of a study; it does not depend on the submission. Version 1.0
+    counts a key that studies no longer have."""
+    values = study_to_dict(study)
+    values["privacy"].setdefault(ATTEMPTS, 1)
+    return digest("study", values)
 
 
 def _table(data: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -1490,6 +1490,7 @@ class NextWorkRequest(_message.Message):
     CHECKPOINT_DIGEST_FIELD_NUMBER: _builtins.int
     STORED_RELEASES_FIELD_NUMBER: _builtins.int
     AGREED_FIELD_NUMBER: _builtins.int
+    LOADING_FIELD_NUMBER: _builtins.int
     checkpoint_digest: _builtins.bytes
     """of the latest checkpoint this site holds [R20]"""
     @_builtins.property
@@ -1512,6 +1513,10 @@ class NextWorkRequest(_message.Message):
     def agreed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agreed]:
         """of known_plans, those that the site agrees to as of now [R24]"""
 
+    @_builtins.property
+    def loading(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of agreed, those whose records the site still loads; since version 8 [R24]"""
+
     def __init__(
         self,
         *,
@@ -1521,10 +1526,11 @@ class NextWorkRequest(_message.Message):
         checkpoint_digest: _builtins.bytes = ...,
         stored_releases: _abc.Iterable[_builtins.int] | None = ...,
         agreed: _abc.Iterable[Global___Agreed] | None = ...,
+        loading: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed", b"agreed", "answered", b"answered", "awaiting_approval", b"awaiting_approval", "checkpoint_digest", b"checkpoint_digest", "known_plans", b"known_plans", "stored_releases", b"stored_releases"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed", b"agreed", "answered", b"answered", "awaiting_approval", b"awaiting_approval", "checkpoint_digest", b"checkpoint_digest", "known_plans", b"known_plans", "loading", b"loading", "stored_releases", b"stored_releases"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,7 +21,7 @@ from eigenveil_server.console.access import Visitor
 from eigenveil_server.console.page_context import ConsoleData
 from eigenveil_server.process import as_datetime
 from eigenveil_server.rpc.responses import is_own_study
-from eigenveil_server.storage.states import NO_CONSENT, ConsentState, StudyState, consents
+from eigenveil_server.storage.states import LOADING, NO_CONSENT, ConsentState, StudyState, consents
 from eigenveil_server.storage.study_reads import AWAITING_APPROVAL, StoredStudy
 from eigenveil_server.storage.submissions import ListedStudy
 
@@ -45,6 +45,7 @@ SITES = {
     ConsentState.UNSTATED.value: ("has not replied yet", ""),
     ConsentState.WAITING.value: ("waits for a person at the site", CARE),
     ConsentState.AGREED.value: ("has agreed", GOOD),
+    LOADING: ("has agreed and loads its records", GOOD),
 }
 ROUNDS = {
     AWAITING_APPROVAL: "",
@@ -55,7 +56,7 @@ ROUNDS = {
     RoundState.RELEASED.value: "released",
     RoundState.FAILED.value: "ended without a release",
 }
-NO_ANSWER = ("waiting", ConsentState.UNSTATED.value)  # how the status of a site begins
+NO_ANSWER = ("waiting", ConsentState.UNSTATED.value, LOADING)  # how the status of a site begins
 ROUND_ROWS = (
     "SELECT round, kind, state, absent, (SELECT COUNT(*) FROM attempts a WHERE (a.study, a.round) = "
     "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round"
@@ -183,6 +184,8 @@ def consent_text(event: pb.StudyEvent) -> str:
     if starts := event.starts_unix_ms:
         opens = f"No round opens before {_moment(starts)}: until then a site can withdraw its consent."
         return f"Every site has decided. {opens}"
+    if any(one.status == LOADING for one in event.consent):
+        return "Every site has decided. The first round opens once sites have loaded their records."
     return "Every site has decided. The first round is about to open."
 
 

@@ -1,6 +1,7 @@
 """Planning tasks, run by `python -m eigenveil_server.planning.planner` from its standard input, one by one. A
 task is a message of `rounds.study_session`: the name of one of `TASKS`, its inputs, seconds of processor time
-and bytes of memory; so is a result. Nothing here has access to keys, ledger or database."""
+and bytes of memory, and behind them the bytes of its file, if it has one; so is a result. Nothing here has
+access to keys, ledger or database."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import os
 import resource
 import signal
 import sys
-from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -30,6 +30,7 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
+from eigenveil.reporting.release_file import Data
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.checks import need
 from eigenveil.study.scaling import NO_SPREADS, Spreads
@@ -67,16 +68,16 @@ def predicted(**inputs: Any) -> dict[str, Any]:
     return value | {"explanation": explanation, "sines": sines}
 
 
-def drawn(*, release: str) -> str:
-    """Return the report of a release as one HTML page; `release` is its file in base64. Raises RequestError
-    without the plotting library."""
+def drawn(*, file: Data) -> str:
+    """Return the report of the release in `file` as one HTML page. Raises RequestError without the plotting
+    library."""
     try:
         from eigenveil.reporting.report import render  # an optional dependency
     except ModuleNotFoundError as problem:
         remedy = "the operator can install it: pip install 'eigenveil[coordinator,analyst]'"
         message = f"reports need {problem.name}, which is not installed here; {remedy}"
         raise RequestError(Code.BAD_CONFIG, message) from problem
-    return render(load_release(b64decode(release)))
+    return render(load_release(file))
 
 
 def again(*, study_toml: str, plan: str) -> list[str] | None:
@@ -182,13 +183,15 @@ def main() -> int:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # not the inherited handler
     _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
     while (message := read(sys.stdin.buffer)) is not None:
-        task, _ = message
+        task, file = message
+        inputs = task["inputs"] | ({"file": file.data} if file.size else {})
         # SIGPROF ends the process when it has used so much processor time; RLIMIT_CPU counts whole seconds.
         signal.setitimer(signal.ITIMER_PROF, task["seconds"])
         _lower_priority(task["nice"])
         memory = task["memory"]
         resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))
-        found = answer(task["work"], task["inputs"])
+        found = answer(task["work"], inputs)
+        del message, file, inputs
         signal.setitimer(signal.ITIMER_PROF, 0.0)  # reading the next task takes no time of this one
         release_free_memory()
         write(sys.stdout.buffer, found | {"resident": resident_bytes()})

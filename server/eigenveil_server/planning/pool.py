@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from eigenveil.errors import Code, error
 from eigenveil.numerics.encoding import digest_of
+from eigenveil.reporting.release_file import Data
 from eigenveil.study.checks import need, study_error
 from eigenveil_common.concurrency import kill_process, start_isolated
 from eigenveil_server.planning import planner
@@ -59,13 +60,13 @@ class Worker:
                     return worker
         return cls(lane)
 
-    def ask(self, task: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the result; None if the process was ended first."""
+    def ask(self, task: dict[str, Any], file: Data = b"") -> dict[str, Any] | None:
+        """Return the result of a task, with its `file` if it has one; None if the process was ended first."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         try:
-            write(stdin, task)
+            write(stdin, task, file)
             message = read(stdout)
         except BrokenPipeError:
             message = None
@@ -114,21 +115,23 @@ class Lane:
         self._busy: tuple[object, Worker] | None = None
         self._warm = False
 
-    async def ask(self, analyst: str, task_name: str, inputs: planner.TaskInputs) -> dict[str, Any] | None:
+    async def ask(
+        self, analyst: str, task_name: str, inputs: planner.TaskInputs, file: Data = b""
+    ) -> dict[str, Any] | None:
         """Return the result; None if it exceeds the lane's seconds. When the caller is cancelled, so is the
         task: at once if it has not begun, else soon."""
         loop = asyncio.get_running_loop()
         task = {"work": task_name, "inputs": inputs, **self._limits}
         try:
-            return await loop.run_in_executor(self._thread, self._ask, analyst, task)
+            return await loop.run_in_executor(self._thread, self._ask, analyst, task, file)
         except asyncio.CancelledError:
             loop.call_later(LINGER_SECONDS, self._give_up, analyst, task)
             raise
 
-    def _ask(self, analyst: str, task: dict[str, Any]) -> dict[str, Any] | None:
+    def _ask(self, analyst: str, task: dict[str, Any], file: Data) -> dict[str, Any] | None:
         worker = Worker.acquire(self._name)
         self._busy = (task, worker)
-        result = worker.ask(task)
+        result = worker.ask(task, file)
         with self._lock:
             self._busy = None
         if result is not None and worker.serves:
@@ -173,14 +176,14 @@ class PlanningPool:
         self._analyst_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wide_until: dict[str, float] = {}  # by analyst
 
-    async def ask(self, analyst: str, task_name: str, /, **inputs: Any) -> Any:
-        """Return the result of a task of `planner.TASKS`. Raises EigenveilError: the task's own error, or the
-        study is too large."""
-        size = sum(len(value) for value in inputs.values() if isinstance(value, str))
+    async def ask(self, analyst: str, task_name: str, inputs: planner.TaskInputs, file: Data = b"") -> Any:
+        """Return the result of a task of `planner.TASKS`; `file` is sent as it is. Raises EigenveilError: the
+        task's own error, or the study is too large."""
+        size = len(file) + sum(len(value) for value in inputs.values() if isinstance(value, str))
         fits = len(inputs.get("study_toml", "")) <= MAX_STUDY_BYTES
         need(fits, f"a study has at most {MAX_STUDY_BYTES // 1024} KiB; choose fewer columns")
         async with self._analyst_locks[analyst]:
-            result = await self._run_in_lane(analyst, size, task_name, inputs)
+            result = await self._run_in_lane(analyst, size, task_name, inputs, file)
         if result is None:
             raise study_error(
                 f"planning this study was stopped: it takes over {WIDE_SECONDS:.0f} s of processor time, or "
@@ -196,14 +199,14 @@ class PlanningPool:
         raise error(Code(result["code"]), result["why"])
 
     async def _run_in_lane(
-        self, analyst: str, size: int, task_name: str, inputs: planner.TaskInputs
+        self, analyst: str, size: int, task_name: str, inputs: planner.TaskInputs, file: Data
     ) -> dict[str, Any] | None:
         now = time.monotonic()
         if size <= SMALL_BYTES and now >= self._wide_until.get(analyst, now):
-            result = await self._small.ask(analyst, task_name, inputs)
+            result = await self._small.ask(analyst, task_name, inputs, file)
             if result is not None and "memory" not in result:
                 return result
-        return await self._wide.ask(analyst, task_name, inputs)
+        return await self._wide.ask(analyst, task_name, inputs, file)
 
     def _use_wide_lane(self, analyst: str) -> None:
         self._wide_until[analyst] = time.monotonic() + WIDE_AGAIN_SECONDS

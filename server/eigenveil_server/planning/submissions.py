@@ -168,7 +168,7 @@ class SubmissionPlanner:
         inputs = self._inputs(submission)
         planned = self._cache.take(inputs)
         if planned is None:
-            planned = await self._planning.ask(submission.analyst, "planned", **inputs)
+            planned = await self._planning.ask(submission.analyst, "planned", inputs)
         plan_json = planned["plan"].encode()
         plan = await self._compute.run(repository.studies.plan, plan_json)
         at = repository.clock()
@@ -198,7 +198,7 @@ class SubmissionPlanner:
     async def _resubmitted(self, submission: Submission, known: StoredStudy) -> PreparedStudy:
         plan = await self._compute.run(self._repository.studies.plan_of, known)
         inputs = {"study_toml": submission.study_toml, "plan": known.plan_json.decode()}
-        warnings = await self._planning.ask(submission.analyst, "again", **inputs)
+        warnings = await self._planning.ask(submission.analyst, "again", inputs)
         if warnings is None:
             raise submission_used_error(known)
         warnings = [*warnings, *_later_expiry_warnings(submission, known)]
@@ -218,7 +218,7 @@ class SubmissionPlanner:
         return StudyPreview(plan=plan, explanation=result["explanation"], sines=result["sines"])
 
     async def _plan_draft(self, submission: Submission, task_name: str) -> tuple[Plan, dict[str, Any]]:
-        result = await self._planning.ask(submission.analyst, task_name, **self._inputs(submission))
+        result = await self._planning.ask(submission.analyst, task_name, self._inputs(submission))
         plan = await self._compute.run(self._repository.studies.plan, result["plan"].encode())
         check_cost_limits(plan, self._config)
         if await self._is_submitted(submission, plan):

@@ -10,13 +10,13 @@ from functools import partial
 
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, InternalError, RequestError, round_label
+from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import batch_of
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.signatures import Sign
-from eigenveil.study.study import Study
 from eigenveil_common.files import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
@@ -37,7 +37,7 @@ class RoundDriver(ABC):
     """Steps from one open query to the next. `make_event` makes the event of a round for watchers, with the
     micro-rho spent by then. Steps that are no coroutines run off the event loop."""
 
-    study: Study
+    plan: Plan
     repository: Repository
     sign: Sign
     make_event: Callable[[Round, int], pb.StudyEvent]
@@ -67,7 +67,7 @@ class RoundDriver(ABC):
         if due is None:
             ledger.write_alongside(write)
         else:
-            ledger.attempt(session.pending, due, write)
+            ledger.attempt(session.pending, due, self.plan.spare_cost, write)
         failpoint("round-opened")
         signed = round_statement(session.pending, ledger.ledger_position, session.after).signed(self.sign)
         message = pb.NextWorkResponse(
@@ -103,7 +103,7 @@ class RoundDriver(ABC):
         self._set_deadline(opened, at)
 
     def _set_deadline(self, opened: Round, at: int) -> None:
-        opened.message.deadline_unix_ms = at + int(1000 * self.study.federation.deadline_seconds)
+        opened.message.deadline_unix_ms = at + int(1000 * self.plan.study.federation.deadline_seconds)
 
 
 def check_same_query(studies: Studies, round_query: RoundQuery) -> None:
@@ -145,10 +145,10 @@ class CentralDriver(RoundDriver):
             raise RequestError(
                 Code.CONFLICT, f"the noise draw of {label} failed earlier and is charged; submit again"
             )
-        return Round(round_query, self.study.federation, self._earlier_answers(round_query)), None
+        return Round(round_query, self.plan.study.federation, self._earlier_answers(round_query)), None
 
     async def answered(self, opened: Round) -> Round:
-        await opened.complete(self.study.federation.deadline_seconds)
+        await opened.complete(self.plan.study.federation.deadline_seconds)
         return opened
 
 
@@ -170,7 +170,7 @@ class MaskedDriver(RoundDriver):
         """As above; the first attempt is for the sites in `ready`, if they suffice."""
         attempts = self.repository.studies.attempts(round_query.plan_digest, round_query.round)
         earlier, due = self._earlier_answers(round_query, len(attempts)), None
-        denied, federation = denied_sites(self.repository.store.reader), self.study.federation
+        denied, federation = denied_sites(self.repository.store.reader), self.plan.study.federation
         if not attempts:
             out = earlier.declined.keys() | denied
             eligible = {site: key for site, key in ready.items() if site not in out}
@@ -183,9 +183,9 @@ class MaskedDriver(RoundDriver):
 
     async def answered(self, opened: Round) -> Round:
         """Return the attempt whose answers are complete: this one, or a later one. Raises RequestError: code
-        `study-failed`: too few sites are left, or no further attempt is allowed."""
+        `study-failed`: too few sites are left, or the pool pays for no further attempt."""
         while True:
-            overdue = not await opened.complete(self.study.federation.deadline_seconds)
+            overdue = not await opened.complete(self.plan.study.federation.deadline_seconds)
             await opened.freeze()
             self.check()
             if opened.is_complete:
@@ -199,8 +199,10 @@ class MaskedDriver(RoundDriver):
         store, round_query = self.repository.store, last.round_query
         last.deny(await store.read(denied_sites, store.reader))
         eligible = last.eligible(overdue=overdue)
-        self._check_able(last, eligible)
-        due = await self.compute.run(cost_of_attempt, round_query, last.number + 1, self.repository)
+        due = await self.compute.run(self._due_if_covered, round_query, last.number + 1)
+        if due is None:
+            raise self._no_attempt_left(last)
+        last.check_present(eligible, self.waiting())
         attempt = Attempt.at(round_query, last.number + 1, eligible)
         opened = last.next_attempt(attempt)
         spent = self.repository.ledger.spent(round_query.plan_digest) + due.micro_rho
@@ -213,17 +215,20 @@ class MaskedDriver(RoundDriver):
         self._assign(opened, last.message, at)
         return opened
 
-    def _check_able(self, last: Round, eligible: Collection[str]) -> None:
-        """Raise RequestError unless a next attempt is allowed for these sites."""
-        made, label = last.number, round_label(last.round_query.round)
-        if made and made == self.study.attempts:
-            raise RequestError(
-                Code.STUDY_FAILED,
-                f"{label} lost {', '.join(last.missing_members())} in attempt {made} of {made}, and what was "
-                f"attempted stays charged ({last.reasons(self.waiting())}); "
-                f"{self.study.federation.further_attempts}",
-            )
-        last.check_present(eligible, self.waiting())
+    def _due_if_covered(self, round_query: RoundQuery, number: int) -> Cost | None:
+        """Return the cost of an attempt; None if the study's pool does not pay for it [P35]."""
+        due, pool = cost_of_attempt(round_query, number, self.repository), self.plan.spare_cost
+        study, round = round_query.plan_digest, round_query.round
+        covered = self.repository.ledger.read(lambda ledger: ledger.covers(study, round, due, pool))
+        return due if covered and number <= self.plan.most_attempts else None
+
+    def _no_attempt_left(self, last: Round) -> RequestError:
+        return RequestError(
+            Code.STUDY_FAILED,
+            f"{round_label(last.round_query.round)} lost {', '.join(last.missing_members())} in attempt "
+            f"{last.number}, and no spare attempt is left; what was attempted stays charged "
+            f"({last.reasons(self.waiting())}); {self.plan.study.federation.further_attempts}",
+        )
 
     def _fix(self, last: Round, attempt: Attempt, due: Cost, at: int, event: pb.StudyEvent) -> None:
         """Store and charge the attempt after the `last`, in one transaction."""
@@ -233,7 +238,7 @@ class MaskedDriver(RoundDriver):
             study_writes.store_attempt(change, attempt, at)
             study_writes.add_event(change, attempt.plan, event)
 
-        self.repository.ledger.attempt(last.round_query, due, write)
+        self.repository.ledger.attempt(last.round_query, due, self.plan.spare_cost, write)
 
 
 def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository) -> Cost:
@@ -246,5 +251,5 @@ def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository
         return attempt_cost(round_query.priced.cost, number)
     paid = repository.studies.most_attempts(study, batch.first_round, round_query.round)
     return attempt_cost(
-        round_query.priced.cost, number, paid, repository.ledger.ledger.paid[study, batch.first_round]
+        round_query.priced.cost, number, paid, repository.ledger.ledger.paid[study, batch.first_round].cost
     )

@@ -59,10 +59,10 @@ def no_release_error(stored: StoredStudy) -> RequestError:
     return RequestError(code, message)
 
 
-STUDIES_AT_ONCE = 200
+STUDIES_AT_ONCE = 1000
 ROOM = MESSAGE_BYTES // 2  # for the rows of one answer
 LEAST_PAUSE = 0.05  # seconds
-BURST, RATE = 40.0, 2.0  # reads of one caller; the burst covers 8,000 studies
+BURST, RATE = 40.0, 2.0  # reads of one caller; the burst covers 40,000 studies
 
 
 class StudyList:

@@ -48,7 +48,6 @@ from eigenveil_server.rpc.responses import (
     no_release_error,
 )
 from eigenveil_server.rpc.sites import SiteDirectory, SiteSessions
-from eigenveil_server.storage.sealed import SealedRelease
 from eigenveil_server.storage.states import parse_decline
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.contributions import Contributions, check_invited
@@ -60,14 +59,17 @@ RELEASE_PART_BYTES = 3 * 2**20
 LARGEST_ROW = 2**63 - 1
 
 
-def release_part(sealed: SealedRelease, query_bytes: bytes, start: int) -> pb.GetRoundResponse:
-    """Return what fits a message of a release, from byte `start` of its values, and first its query. [R21]"""
-    query_part = b"" if start else query_bytes
-    free_bytes = min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part))
-    message = sealed.message(slice(start, start + free_bytes))
+ReadPart = Callable[[int, int], tuple[pb.SealedRound, int]]
+
+
+def release_part(read_query: Callable[[], bytes], start: int, read: ReadPart) -> pb.GetRoundResponse:
+    """Return what fits a message of a release, from byte `start` of its values. The first part has its query,
+    which the others do not read. [R21]"""
+    query_part = b"" if start else read_query()
+    message, size = read(start, min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(query_part)))
     if query_part:
         message.query.ParseFromString(query_part)
-    return pb.GetRoundResponse(release=message, total_bytes=sealed.release.values.nbytes)
+    return pb.GetRoundResponse(release=message, total_bytes=size)
 
 
 def attempt_from(digest: bytes) -> str:
@@ -329,8 +331,8 @@ class Service(CoordinatorServicer):
 
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
         while True:
-            # Read the state first: the last event of a study is stored together with its last state.
-            state = await self._read(self._repository.studies.state, digest)
+            # Before the events: the last event of a study is stored together with its last state.
+            ended = await self._has_ended(digest)
             events = await self._read(self._repository.studies.events, digest, after)
             for event in events:
                 await check_still_admitted()
@@ -338,9 +340,16 @@ class Service(CoordinatorServicer):
                 after = event.sequence
             if events:
                 continue
-            if state is None or state.ended or self._engine.closing:
+            if ended or self._engine.closing:
                 return
             await self._runtime.news.wait(self._config.long_poll_seconds)
+
+    async def _has_ended(self, digest: str) -> bool:
+        """Return True if a study has no more events. One that runs here has not: it is read in no table."""
+        if self._engine.running(digest) is not None:
+            return False
+        state = await self._read(self._repository.studies.state, digest)
+        return state is None or state.ended
 
     async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
         """Stop a study. What it has spent stays spent."""
@@ -351,11 +360,12 @@ class Service(CoordinatorServicer):
         """Return the signed release, or a part of it [R12]."""
         digest = digest_from_bytes(request.plan_digest)
         stored = await self._readable(digest)
-        data = await self._runtime.compute.run(self._repository.studies.release, digest)
-        if data is None:
+        read = self._repository.studies.release_part
+        found = await self._runtime.compute.run(read, digest, request.offset, RELEASE_PART_BYTES)
+        if found is None:
             raise no_release_error(stored)
-        part = data[request.offset : request.offset + RELEASE_PART_BYTES]
-        return pb.GetReleaseResponse(release=part, total_bytes=len(data))
+        part, size = found
+        return pb.GetReleaseResponse(release=part, total_bytes=size)
 
     async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.GetRoundResponse:
         """Return the signed release of one round, or a part of its values [R21]."""
@@ -364,12 +374,12 @@ class Service(CoordinatorServicer):
         return await self._runtime.compute.run(self._part, digest, request.round, request.offset)
 
     def _part(self, digest: str, round: int, start: int) -> pb.GetRoundResponse:
-        """Return a part of a round's release. Runs off the event loop and copies only this part."""
+        """Return a part of a round's release, off the event loop."""
         studies = self._repository.studies
-        sealed = studies.sealed(digest, round)
-        if sealed is None:
+        if not studies.is_sealed(digest, round):
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {round_label(round)}")
-        return release_part(sealed, studies.query_bytes(digest, round), start)
+        read_query = partial(studies.query_bytes, digest, round)
+        return release_part(read_query, start, partial(studies.sealed_part, digest, round))
 
     async def _readable(self, digest: str) -> StoredStudy:
         """Return a study whose release the caller may read: any analyst, or an invited site."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eigenveil_common.storage.postgres import PostgresDatabase
 
 # A new table or column goes into both files, and into a step of both MIGRATIONS: (VERSION, the statements).
-VERSION = 15
+VERSION = 16
 READERS = 4  # concurrent connections to a database server
 Change = Callable[[Connection], None]
 P = ParamSpec("P")
@@ -33,9 +33,34 @@ T = TypeVar("T")
 
 _SQLITE, _POSTGRESQL = tables(__package__)
 # From 14, the version of 1.0; older versions cannot be read.
-MIGRATIONS: Migrations = ((15, "ALTER TABLE consents ADD COLUMN rule TEXT NOT NULL DEFAULT ''"),)
+MIGRATIONS: Migrations = (
+    (15, "ALTER TABLE consents ADD COLUMN rule TEXT NOT NULL DEFAULT ''"),
+    (
+        16,
+        """
+CREATE TABLE release_pieces (
+  study TEXT NOT NULL REFERENCES studies (digest),
+  piece INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  PRIMARY KEY (study, piece)
+) STRICT;
+""",
+    ),
+)
 POSTGRESQL_MIGRATIONS: Migrations = (
     (15, """ALTER TABLE consents ADD COLUMN rule TEXT COLLATE "C" NOT NULL DEFAULT ''"""),
+    (
+        16,
+        """
+CREATE TABLE release_pieces (
+  study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),
+  piece BIGINT NOT NULL,
+  data BYTEA NOT NULL,
+  PRIMARY KEY (study, piece)
+);
+ALTER TABLE release_pieces ALTER COLUMN data SET STORAGE EXTERNAL;
+""",
+    ),
 )
 SCHEMA = ledger_store.SCHEMA + _SQLITE
 POSTGRESQL_SCHEMA = ledger_store.POSTGRESQL_SCHEMA + _POSTGRESQL

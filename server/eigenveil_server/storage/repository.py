@@ -6,8 +6,9 @@ Records are checked also when they are read, so a coordinator starts once unfini
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -127,10 +128,17 @@ class Repository:
         self.store.close()
 
 
-def check_start(store: Store) -> None:
-    """Check every page, and the plans, queries and sealed rounds of unfinished studies. Raises InternalError:
-    code `storage`, one is not what was written."""
-    store.check_whole()
+@contextmanager
+def check_start(store: Store) -> Iterator[None]:
+    """Check every page, on another thread while the block reads the ledger, and then the plans, queries and
+    sealed rounds of unfinished studies. Raises InternalError: code `storage`, one is not what was written; a
+    damaged page comes before what the block raised because of it."""
+    with ThreadPoolExecutor(1) as thread:
+        pages = thread.submit(store.check_whole)
+        try:
+            yield
+        finally:
+            pages.result()
     studies = Studies(store.reader)
     for stored in studies.under_way():
         _check_study(store, studies, stored.digest)

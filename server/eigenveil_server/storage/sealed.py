@@ -1,6 +1,5 @@
 """Sealed releases as stored, and checks of stored records against their own digest or signature. A disk may
-change bits silently. A long release continues in rows of its own: a database copies each value under the
-interpreter's lock, while no call is served (100 MB in 70 ms)."""
+change bits silently."""
 
 from __future__ import annotations
 
@@ -8,20 +7,21 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
 from google.protobuf.message import DecodeError
 
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
-from eigenveil.numerics.encoding import IntArray, digest, from_bytes, parse_json, to_memoryview
+from eigenveil.numerics.encoding import IntArray, digest_of, to_memoryview
 from eigenveil.protocol.rounds import Release, SignedRound
-from eigenveil.protocol.wire import ALL, query_from_proto, round_to_proto
+from eigenveil.protocol.wire import query_from_proto, round_to_proto
+from eigenveil.reporting.release_file import Data
 from eigenveil.reporting.verify import load_release
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.pieces import PiecedColumn, split
 
 UNREADABLE = (ValueError, KeyError, TypeError, InvalidSignature, DecodeError, PeerError, RequestError)
 
@@ -46,10 +46,10 @@ def _check_equal(found: object, expected: object) -> None:
 def check_plan(study: str, plan: bytes) -> None:
     """Raise InternalError, code `storage`, unless this plan has the study's digest."""
     with _unchanged("plan", study):
-        _check_equal(digest("plan", parse_json(plan)), study)
+        _check_equal(digest_of("plan", plan), study)
 
 
-def check_release(study: str, release: bytes) -> None:
+def check_release(study: str, release: Data) -> None:
     """Raise unless this release of a study is intact, signed by any key. Raises as `check_plan`."""
     with _unchanged("release", study):
         load_release(release)
@@ -69,9 +69,6 @@ def parse_attempt(study: str, signed_bytes: bytes, expected: str) -> Attempt:
     return attempt
 
 
-PIECE_BYTES = 2**20  # of the values of a release, in one row
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SealedRelease:
     """A sealed release and its round statement."""
@@ -79,18 +76,25 @@ class SealedRelease:
     release: Release
     signed_round: SignedRound
 
-    def message(self, part: slice = ALL) -> pb.SealedRound:
-        """Return both as sites and analysts receive them, with the bytes of the values in `part`."""
-        return round_to_proto(self.release, self.signed_round, part)
+    def message(self) -> pb.SealedRound:
+        """Return both as sites and analysts receive them."""
+        return round_to_proto(self.release, self.signed_round)
+
+
+VALUES = PiecedColumn(
+    column='"values"', table="releases", where="(study, round) = (?, ?)",
+    more_column='"values"', more_table="releases_continued", more_where="(study, round) = (?, ?)",
+)  # fmt: skip
 
 
 def add_release(change: Connection, study: str, release: Release, stated: SignedRound) -> None:
     """Store a release and its statement; they are never changed."""
-    data, where = to_memoryview(release.values), {"study": study, "round": release.round}
+    where = {"study": study, "round": release.round}
+    first, *others = tuple(split([to_memoryview(release.values)])) or (b"",)
     row = {
         **where,
         "query": release.query,
-        "values": data[:PIECE_BYTES],
+        "values": first,
         "sigma": release.sigma,
         "micro_rho": release.micro_rho,
         "atto_delta": str(release.atto_delta),  # may exceed 63 bits
@@ -100,45 +104,40 @@ def add_release(change: Connection, study: str, release: Release, stated: Signed
         "signature": stated.signature,
     }
     change.insert("releases", row)
-    for piece, start in enumerate(range(PIECE_BYTES, len(data), PIECE_BYTES)):
-        rest = {"piece": piece, "values": data[start : start + PIECE_BYTES]}
-        change.insert("releases_continued", {**where, **rest})
+    for piece, data in enumerate(others):
+        change.insert("releases_continued", {**where, "piece": piece, "values": data})
+
+
+OUTLINE = "study, round, query, sigma, micro_rho, atto_delta, present, digest, signed_json, signature"
 
 
 def sealed_of(reader: Database, row: Row) -> SealedRelease:
-    """Return the release of a row of `releases` and its continuation rows. Raises InternalError: code
-    `storage`: it is not what was sealed."""
+    """Return the release of a row of `releases`, of its OUTLINE. Raises InternalError: code `storage`: it is
+    not what was sealed."""
     with _unchanged(f"release of {round_label(row['round'])}", row["study"]):
-        release = Release(
-            round=row["round"],
-            query=row["query"],
-            values=_values(reader, row),
-            sigma=row["sigma"],
-            micro_rho=row["micro_rho"],
-            atto_delta=int(row["atto_delta"]),
-            present=tuple(json.loads(row["present"])),
-        )
-        _check_equal(release.digest, row["digest"])
-    return SealedRelease(
-        release=release, signed_round=SignedRound(signed_json=row["signed_json"], signature=row["signature"])
+        data = VALUES.read(reader, (row["study"], row["round"]))
+        sealed = _sealed(row, np.frombuffer(data or b"", dtype="<i8"))
+        _check_equal(sealed.release.digest, row["digest"])
+    return sealed
+
+
+def part_of(reader: Database, row: Row, start: int, most: int) -> tuple[pb.SealedRound, int]:
+    """Return the message of the release with up to `most` bytes of its values, from byte `start` on, and the
+    bytes of all values, of which no others are read. The release is not checked."""
+    message = _sealed(row, np.empty(0, dtype=np.int64)).message()
+    message.values, size = VALUES.read_part(reader, (row["study"], row["round"]), start, most) or (b"", 0)
+    return message, size
+
+
+def _sealed(row: Row, values: IntArray) -> SealedRelease:
+    release = Release(
+        round=row["round"],
+        query=row["query"],
+        values=values,
+        sigma=row["sigma"],
+        micro_rho=row["micro_rho"],
+        atto_delta=int(row["atto_delta"]),
+        present=tuple(json.loads(row["present"])),
     )
-
-
-def _values(reader: Database, row: Row) -> IntArray:
-    """Return all values of a release, in memory once. The digest detects any change."""
-    first: bytes = row["values"]
-    if len(first) < PIECE_BYTES:
-        return from_bytes(first, (len(first) // 8,))
-    where, table = (row["study"], row["round"]), "FROM releases_continued WHERE (study, round"
-    ((rest,),) = reader.rows(f'SELECT SUM(LENGTH("values")) {table}) = (?, ?)', where)
-    data = np.zeros(-(-(len(first) + int(rest or 0)) // 8) * 8, dtype=np.uint8)
-    part, at = first, 0
-    for piece in count():
-        data[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
-        at += len(part)
-        found = reader.rows(f'SELECT "values" {table}, piece) = (?, ?, ?)', (*where, piece))
-        if not found:
-            break
-        part = found[0][0]
-    data.setflags(write=False)
-    return data.view("<i8")
+    signed = SignedRound(signed_json=row["signed_json"], signature=row["signature"])
+    return SealedRelease(release=release, signed_round=signed)

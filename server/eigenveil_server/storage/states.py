@@ -67,6 +67,7 @@ class ConsentState(Enum):
 
 
 CONSENT_ORDER = tuple(ConsentState)
+LOADING = "loading its records"  # of a site that agreed, where the first query waits for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

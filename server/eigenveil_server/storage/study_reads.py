@@ -16,12 +16,15 @@ from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil.study_authorization import SignedAuthorization, authorization_from_dict
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.release_pieces import RELEASE
 from eigenveil_server.storage.sealed import (
+    OUTLINE,
     SealedRelease,
     check_plan,
     check_query,
     check_release,
     parse_attempt,
+    part_of,
     sealed_of,
 )
 from eigenveil_server.storage.states import ConsentState, StudyState, consents
@@ -29,6 +32,7 @@ from eigenveil_server.storage.states import ConsentState, StudyState, consents
 EVENTS_AT_ONCE = 256
 AWAITING_APPROVAL = "waiting for the operator's approval"
 PLANS = 16  # cached after parsing
+CHECKED = 1024  # studies, and as many rounds, whose releases are read in parts without another check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +105,9 @@ class RoundAnswers:
 class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
-        self._checked: set[str] = set()  # studies whose releases were checked
         self._read = lru_cache(maxsize=PLANS)(plan_from_json)
+        self._check_once = lru_cache(maxsize=CHECKED)(self._check)
+        self._check_round_once = lru_cache(maxsize=CHECKED)(self._check_round)
 
     def plan(self, plan_json: bytes) -> Plan:
         """Return a stored plan, or one about to be stored. Raises as `plan_from_json`."""
@@ -148,25 +153,52 @@ class Studies:
         rows = self._reader.rows(f"SELECT {', '.join(COLUMNS)} FROM studies WHERE {where}", parameters)
         return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
 
-    def release(self, digest: str) -> bytes | None:
+    def release(self, digest: str) -> memoryview | None:
         """Return the signed release, once there is one. Raises InternalError: code `storage`: it was
         changed."""
-        rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))
-        data: bytes | None = rows[0]["release"]
-        if data is not None and digest not in self._checked:
-            check_release(digest, data)  # once: it is sent in parts
-            self._checked.add(digest)
+        data = RELEASE.read(self._reader, (digest,))
+        if data is not None:
+            check_release(digest, data)
         return data
+
+    def _check(self, digest: str) -> None:
+        self.release(digest)
+
+    def release_part(self, digest: str, start: int, most: int) -> tuple[bytes, int] | None:
+        """Return up to `most` bytes of the release from byte `start` on, and its size. Raises as `release`,
+        at the first part that is read."""
+        found = RELEASE.read_part(self._reader, (digest,), start, most)
+        if found is not None:
+            self._check_once(digest)
+        return found
 
     def sealed_rounds(self, digest: str) -> list[SealedRelease]:
         """Return the sealed releases of a study, in order. Raises InternalError: code `storage`: a stored
         release is not what was sealed."""
-        rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
+        rows = self._reader.rows(f"SELECT {OUTLINE} FROM releases WHERE study = ? ORDER BY round", (digest,))
         return [sealed_of(self._reader, row) for row in rows]
 
     def sealed(self, digest: str, round: int) -> SealedRelease | None:
-        rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
-        return sealed_of(self._reader, rows[0]) if rows else None
+        found = self._outlines(digest, round)
+        return sealed_of(self._reader, found[0]) if found else None
+
+    def is_sealed(self, digest: str, round: int) -> bool:
+        return bool(self._outlines(digest, round))
+
+    def _check_round(self, digest: str, round: int) -> None:
+        self.sealed(digest, round)
+
+    def sealed_part(self, digest: str, round: int, start: int, most: int) -> tuple[pb.SealedRound, int]:
+        """Return the release of a sealed round with up to `most` bytes of its values from byte `start` on,
+        and the bytes of all. Raises as `sealed_rounds`, at the first part that is read."""
+        self._check_round_once(digest, round)
+        (row,) = self._outlines(digest, round)
+        return part_of(self._reader, row, start, most)
+
+    def _outlines(self, digest: str, round: int) -> Sequence[Row]:
+        """Return the row of a sealed round without its values; none before it is sealed."""
+        selected = f"SELECT {OUTLINE} FROM releases WHERE (study, round) = (?, ?)"
+        return self._reader.rows(selected, (digest, round))
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
         """Return the release of a round with its query; None before it is out. Raises InternalError: code

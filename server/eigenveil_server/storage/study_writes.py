@@ -15,6 +15,7 @@ from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import audit
+from eigenveil_server.storage.release_pieces import NO_PIECES, StoredPieces, publish
 from eigenveil_server.storage.sealed import add_release
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import COLUMNS, StoredStudy
@@ -123,11 +124,11 @@ def store_attempt(change: Connection, attempt: Attempt, at: int) -> None:
 def add_answers(change: Connection, study: str, round: int, attempt: int, macs: Mapping[str, bytes]) -> None:
     """Store which sites answered, with an HMAC of each answer; the values are never stored. `attempt` is 0
     for exact answers."""
-    for site, mac in macs.items():
+    if macs:
         change.execute(
-            "INSERT INTO answers (study, round, attempt, site, mac) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT DO NOTHING",
-            (study, round, attempt, site, mac),
+            "INSERT INTO answers (study, round, attempt, site, mac) VALUES "
+            f"{', '.join(['(?, ?, ?, ?, ?)'] * len(macs))} ON CONFLICT DO NOTHING",
+            [value for site, mac in macs.items() for value in (study, round, attempt, site, mac)],
         )
 
 
@@ -182,13 +183,14 @@ def end_study(
     at: int,
     *,
     failure: str = "",
-    release: bytes | None = None,
+    release: StoredPieces = NO_PIECES,
 ) -> None:
     """Store the study's last change: its state, and its release or the reason why there is none."""
     change.execute(
-        "UPDATE studies SET state = ?, failure = ?, release = ?, ended_at = ? WHERE digest = ?",
-        (state.value, failure, release, at, study),
+        "UPDATE studies SET state = ?, failure = ?, ended_at = ? WHERE digest = ?",
+        (state.value, failure, at, study),
     )
+    publish(change, study, release)
     left = "SELECT round FROM rounds WHERE study = ? AND state != ?"
     for row in change.execute(left, (study, RoundState.RELEASED.value)):
         _enter(change, study, row["round"], RoundEvent.FAIL)

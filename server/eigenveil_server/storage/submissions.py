@@ -214,7 +214,7 @@ class StudyLists:
 
 
 def _listed_study(row: Row) -> ListedStudy:
-    columns = dict(row)
+    columns = dict(zip(row.keys(), row, strict=True))
     content, delta, epsilon = (columns.pop(name) for name in ("content", "atto_delta", "epsilon"))
     summary = PlanSummary(content=bytes.fromhex(content), atto_delta=int(delta), epsilon=epsilon)
     return ListedStudy(**columns | {"state": StudyState(row["state"])}, summary=summary)

@@ -70,6 +70,12 @@ CREATE TABLE studies (
   release BYTEA,
   UNIQUE (analyst, submission)
 );
+CREATE TABLE release_pieces (
+  study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),
+  piece BIGINT NOT NULL,
+  data BYTEA NOT NULL,
+  PRIMARY KEY (study, piece)
+);
 CREATE INDEX studies_by_state ON studies (state, analyst);
 CREATE INDEX studies_by_time ON studies (submitted_at, digest);
 CREATE TABLE submissions (
@@ -161,6 +167,7 @@ ALTER TABLE releases ALTER COLUMN "values" SET STORAGE EXTERNAL;
 ALTER TABLE releases ALTER COLUMN signed_json SET STORAGE EXTERNAL;
 ALTER TABLE releases_continued ALTER COLUMN "values" SET STORAGE EXTERNAL;
 ALTER TABLE studies ALTER COLUMN release SET STORAGE EXTERNAL;
+ALTER TABLE release_pieces ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE TRIGGER a_set_of_sites_never_changes BEFORE UPDATE ON attempts
   FOR EACH ROW EXECUTE FUNCTION refuse('the set of sites of an attempt never changes');
 CREATE TRIGGER a_set_of_sites_is_never_deleted BEFORE DELETE ON attempts

@@ -69,6 +69,12 @@ CREATE TABLE studies (
   release BLOB,
   UNIQUE (analyst, submission)
 ) STRICT;
+CREATE TABLE release_pieces (
+  study TEXT NOT NULL REFERENCES studies (digest),
+  piece INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  PRIMARY KEY (study, piece)
+) STRICT;
 CREATE INDEX studies_by_state ON studies (state, analyst);
 CREATE INDEX studies_by_time ON studies (
   submitted_at, digest, name, analyst, submission, micro_rho, expected_rounds, state, failure

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Federation
@@ -19,7 +19,14 @@ from eigenveil_server.process import as_datetime
 from eigenveil_server.storage import states, study_writes
 from eigenveil_server.storage.database import Change, audit_once
 from eigenveil_server.storage.repository import Repository
-from eigenveil_server.storage.states import DECLINES, NO_CONSENT, ConsentState, SiteConsent, denied_sites
+from eigenveil_server.storage.states import (
+    DECLINES,
+    LOADING,
+    NO_CONSENT,
+    ConsentState,
+    SiteConsent,
+    denied_sites,
+)
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.runtime import ChangeEvent, Poll
 
@@ -38,11 +45,45 @@ EVENTS = {
 }
 
 
+class LoadingSites:
+    """Sites that load their records before the first query, for `limit` seconds at most. A site that has not
+    called this process is awaited until the study's own deadline, as it may load too."""
+
+    def __init__(self, limit: float) -> None:
+        self.awaited: frozenset[str] = frozenset()  # that loaded when the wait began
+        self._limit = int(1000 * limit)
+        self._ends: int | None = None
+        self._sites: dict[str, bool] = {}
+
+    def note(self, site: str, loads: bool) -> bool:
+        """Note whether a site that agreed loads its records; True if that is new."""
+        before, self._sites[site] = self._sites.get(site), loads
+        return before is not loads
+
+    def begin(self, agreed: Set[str], now: int) -> bool:
+        """Begin the wait for the sites that agreed; True if it begins now, and a site loads."""
+        if self._ends is not None:
+            return False
+        self._ends = now + self._limit
+        self.awaited = frozenset(site for site in agreed if self._sites.get(site))
+        return bool(self.awaited)
+
+    def seconds(self, agreed: Set[str], now: int, deadline: int) -> float:
+        """Return the seconds until the wait ends if no site calls; 0 if all have loaded. Times are in Unix
+        milliseconds."""
+        assert self._ends is not None
+        ends = [self._ends if loads else now for site, loads in self._sites.items() if site in agreed]
+        unheard = [min(deadline, self._ends)] if agreed - self._sites.keys() else []
+        return (max(*ends, *unheard, now, now) - now) / 1000
+
+
 class ConsentPhase:
     """Consents of one study's sites. `open` until its first query may be sent. A site that reports that a
     person is being asked has the operator's hours since the study began. A site whose rules only state so has
     them as long as it calls; it counts as gone an hour after its last call, or after this process resumed the
-    study. Any other site has the study's own deadline since then, a denied one no time."""
+    study. Any other site has the study's own deadline since then, a denied one no time. Once all have stated
+    theirs, the first query waits for those that still load their records, as long as the study states. Only
+    that they load leaves a site; watchers learn of none when it ended."""
 
     def __init__(
         self,
@@ -71,6 +112,7 @@ class ConsentPhase:
         self._deadline = now + int(1000 * federation.deadline_seconds)
         allowed = max(self._deadline, stored.started_at + int(HOUR_MS * config.approval_hours))
         self._approval_deadline = int(min(allowed, 1000 * federation.decision_deadline))
+        self._loading = LoadingSites(federation.loading_seconds)
         self._denied = denied_sites(repository.store.reader)
         self._changed = ChangeEvent()
         self._pending_changes: list[Change] = []
@@ -97,6 +139,8 @@ class ConsentPhase:
             store = self._repository.store
             self._denied = await store.read(denied_sites, store.reader)
             seconds = self._seconds_to_decision()
+            if seconds <= 0:
+                seconds = await self._seconds_to_load()
             if seconds > 0:
                 await self._changed.wait(min(seconds, LOOK_SECONDS))
             else:
@@ -112,6 +156,16 @@ class ConsentPhase:
         undecided = self._undecided(now, self._durable_consents)
         self._check_possible(undecided)
         return (max(map(self._deadline_of, undecided), default=self._start_time()) - now) / 1000
+
+    async def _seconds_to_load(self) -> float:
+        """Return the seconds for which the first query waits for records, if no site sends anything. Watchers
+        learn that they are loaded."""
+        now, durable = self._repository.clock(), self._durable_consents
+        agreed = {site for site, one in durable.items() if one.state is ConsentState.AGREED} - self._denied
+        begins = self._loading.begin(agreed, now)
+        if begins:
+            await self._write_shared(lambda change: None)
+        return self._loading.seconds(agreed, now, self._deadline)
 
     def _undecided(self, now: int, consents: Mapping[str, SiteConsent]) -> list[str]:
         """Return the sites that may still decide."""
@@ -164,6 +218,8 @@ class ConsentPhase:
     def _status(self, site: str) -> str:
         """Return the consent of a site as text; one that is too old is not asked before it is upgraded."""
         consent, why = self._consents[site], self._lacking(site)
+        if self.open and consent.state is ConsentState.AGREED and site in self._loading.awaited:
+            return LOADING
         asked = consent.state is not ConsentState.UNSTATED
         return consent.status if asked or not why else f"{UPGRADE}: it {why}"
 
@@ -196,6 +252,8 @@ class ConsentPhase:
             self._last_calls[site] = self._repository.clock()
         if study not in poll.known or site not in self._federation.sites:
             return None
+        if self.open and study in poll.agreed and self._loading.note(site, study in poll.loading):
+            self.wake()
         if study in poll.agreed:
             starts_at = self._start_after_agreement() if poll.agreed[study] else 0
             new = SiteConsent(state=ConsentState.AGREED, starts_at=starts_at)

@@ -26,7 +26,7 @@ from eigenveil_server.storage.database import audit_once
 from eigenveil_server.storage.states import SiteConsent
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.runtime import Runtime
-from eigenveil_server.studies.study_run import StudyRun
+from eigenveil_server.studies.study_run import MOST_AHEAD, StudyRun
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -234,11 +234,7 @@ class Contributions:
 
     async def _store(self, run: StudyRun, opened: Round, unlogged: UnloggedSites) -> None:
         study, round = run.digest, opened.round_query.round
-        gather = GATHER_SECONDS + GATHER_SECONDS_PER_SITE * len(run.plan.study.federation.sites)
-        # Once no site is awaited, the release's transaction stores all answers.
-        complete = await opened.complete(gather)
-        _log_sites(opened, unlogged)
-        whole = complete and await opened.wait_until_settled(RELEASE_WAIT_SECONDS)
+        whole = await self._is_released_soon(run, opened, unlogged)
         _log_sites(opened, unlogged)
         del self._gathering[opened]  # later answers wait for the next task
         if whole:
@@ -255,6 +251,17 @@ class Contributions:
         failpoint("answer-stored")
         opened.stored(macs)
         self._runtime.news.notify()
+
+    async def _is_released_soon(self, run: StudyRun, opened: Round, unlogged: UnloggedSites) -> bool:
+        """Wait a moment for the other answers and the release; True if its transaction has stored all. The
+        noise of a large query is drawn only now, and takes longer."""
+        if opened.round_query.query.length > MOST_AHEAD:
+            return False
+        complete = await opened.complete(
+            GATHER_SECONDS + GATHER_SECONDS_PER_SITE * len(run.plan.study.federation.sites)
+        )
+        _log_sites(opened, unlogged)
+        return complete and await opened.wait_until_settled(RELEASE_WAIT_SECONDS)
 
     def _news(self, run: StudyRun, opened: Round) -> pb.StudyEvent | None:
         """Return the event of the round; None once that is frozen: its release reports that [P27]."""

@@ -89,19 +89,23 @@ AttemptKey = tuple[str, int, int]  # a study's digest, a round, and an attempt a
 class Poll:
     """State of a site. `known` are the stored plans, with the number of rounds whose releases are stored.
     `answered` are attempts whose answers are on their way. `awaiting_approval` are plans that wait for a
-    person, and `agreed` are plans that a person (True) or the rules alone have agreed to. Raises PeerError:
+    person, and `agreed` are plans that a person (True) or the rules alone have agreed to; of these, the
+    records of those in `loading` are still being loaded. Raises PeerError:
     code `protocol`: it contradicts itself."""
 
     known: Mapping[str, int]
     answered: frozenset[AttemptKey]
     awaiting_approval: frozenset[str]
     agreed: Mapping[str, bool]
+    loading: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.agreed.keys() <= self.known.keys() or self.agreed.keys() & self.awaiting_approval:
             raise PeerError(
                 Code.PROTOCOL, "a site agrees to a plan that it does not store, or still waits for"
             )
+        if not self.loading <= self.agreed.keys():
+            raise PeerError(Code.PROTOCOL, "a site loads the records of a plan that it does not agree to")
 
 
 def parse_poll(request: pb.NextWorkRequest) -> Poll:
@@ -112,6 +116,7 @@ def parse_poll(request: pb.NextWorkRequest) -> Poll:
         request.awaiting_approval,
         request.stored_releases,
         request.agreed,
+        request.loading,
     )
     if max(map(len, listed)) > MOST_LISTED:
         raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
@@ -124,4 +129,5 @@ def parse_poll(request: pb.NextWorkRequest) -> Poll:
         ),
         awaiting_approval=frozenset(map(digest_from_bytes, request.awaiting_approval)),
         agreed={digest_from_bytes(one.plan_digest): one.person for one in request.agreed},
+        loading=frozenset(map(digest_from_bytes, request.loading)),
     )

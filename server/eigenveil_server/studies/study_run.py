@@ -19,7 +19,8 @@ from eigenveil.noise.source import NoiseSource
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.rounds import Release, RoundEvent, RoundState
 from eigenveil.queries import NAMES, released_length
-from eigenveil.reporting.document import release_document, signed_release
+from eigenveil.reporting.document import release_document, signed_parts
+from eigenveil.reporting.release_file import Data
 from eigenveil_common import log
 from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
@@ -30,6 +31,8 @@ from eigenveil_server.rounds.round import Round
 from eigenveil_server.rounds.sealing import PreparedNoise, RoundJournal
 from eigenveil_server.rounds.study_session import StudySession
 from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.pieces import split
+from eigenveil_server.storage.release_pieces import NO_PIECES, StoredPieces, store_piece
 from eigenveil_server.storage.states import SiteConsent, StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import ConsentPhase
@@ -80,11 +83,11 @@ class StudyRun:
         return "" if known is None else known.lacking(self.plan)
 
     def _driver_of(self) -> RoundDriver:
-        study, repository, sign = self.plan.study, self._repository, self._runtime.keys.release.sign
-        if not study.masked:
-            return CentralDriver(study=study, repository=repository, sign=sign, make_event=self.event)
+        plan, repository, sign = self.plan, self._repository, self._runtime.keys.release.sign
+        if not plan.masked:
+            return CentralDriver(plan=plan, repository=repository, sign=sign, make_event=self.event)
         return MaskedDriver(
-            study=study, repository=repository, sign=sign, make_event=self.event,
+            plan=plan, repository=repository, sign=sign, make_event=self.event,
             compute=self._runtime.compute, waiting=self.consent.waiting,
             check=self._stop_if_cancelled, on_next_attempt=self._switch,
         )  # fmt: skip
@@ -113,14 +116,14 @@ class StudyRun:
             run = compute.alone if wide else compute.run
             await run(session.replay, [one.release for one in sealed])
             del sealed
-            data = await self._run_rounds(session)
+            parts = await self._run_rounds(session)
         finally:  # not on a thread of the pool: all of them may wait for the session
             await asyncio.to_thread(session.close)
         failpoint("bundle-built")
-        await self._end(StudyState.RELEASED, release=data)
+        await self._end(StudyState.RELEASED, release=await self._store_pieces(parts))
 
-    async def _run_rounds(self, session: StudySession) -> bytes:
-        """Run all rounds; return the signed release."""
+    async def _run_rounds(self, session: StudySession) -> list[Data]:
+        """Run all rounds; return the signed release, in parts."""
         compute = self._runtime.compute
         self._runtime.work.notify(self.sites)
         await self.consent.complete(self._stop_if_cancelled)
@@ -231,7 +234,7 @@ class StudyRun:
             opened.round_query, opened.total(), present, plan=self.plan, journal=journal, noise=noise
         )
 
-    def _bundle(self, session: StudySession) -> bytes:
+    def _bundle(self, session: StudySession) -> list[Data]:
         result = session.result
         document = release_document(
             self.plan,
@@ -243,9 +246,24 @@ class StudyRun:
             authorization=self.stored.authorization,
         )
         keys = self._runtime.keys
-        return signed_release(document, result, sign=keys.release.sign, public_key=keys.release_public)
+        return signed_parts(document, result, sign=keys.release.sign, public_key=keys.release_public)
 
-    async def _end(self, state: StudyState, failure: str = "", release: bytes | None = None) -> None:
+    async def _store_pieces(self, parts: list[Data]) -> StoredPieces:
+        """Store all pieces of the release but the first, each in a transaction of its own: other studies'
+        rounds come in between. They follow from sealed releases, and nothing reads them yet. Any error ends
+        the process, and the next one resumes the study. It may be of another change in the same transaction,
+        and the study is charged."""
+        first, *others = split(parts)
+        try:
+            for number, piece in enumerate(others, start=1):
+                write = partial(store_piece, study=self.digest, number=number, data=piece)
+                await self._repository.writer.write(write)
+                failpoint("release-piece-stored")
+        except InternalError as problem:
+            self._repository.fatal(problem)
+        return StoredPieces(first=first, count=1 + len(others))
+
+    async def _end(self, state: StudyState, failure: str = "", release: StoredPieces = NO_PIECES) -> None:
         self._noise.discard()
         opened, at = self.opened, self._repository.clock()
         if opened is not None and opened.state is not RoundState.RELEASED:

@@ -72,14 +72,15 @@ CHANGED: dict[str, dict[str, Any]] = {
     "batches": {"batches": 2},
     "trust": {"trust": Trust.SECURE_AGGREGATION},
     "colluding": {"trust": Trust.SECURE_AGGREGATION, "colluding": 2},
-    "attempts": {"trust": Trust.SECURE_AGGREGATION, "attempts": 2,
-                 "federation": replace(STUDY.federation, quorum=2)},
+    "spare_attempts": {"trust": Trust.SECURE_AGGREGATION, "spare_attempts": 2,
+                       "federation": replace(STUDY.federation, quorum=2)},
     "prior": {"prior": PRIOR, "algorithm": Algorithm.REFINED_COV, "scaling": Scaling.BOUNDS},
 }  # fmt: skip
 OF_FEDERATION: dict[str, dict[str, Any]] = {
     "sites": {"sites": ("east", "north", "west")}, "required": {"required": ("north",)},
     "quorum": {"quorum": 2}, "deadline_seconds": {"deadline_seconds": 61.0},
     "minimum_cohort": {"minimum_cohort": 19}, "decide_by": {"decide_by": "2027-01-31"},
+    "loading_seconds": {"loading_seconds": 61.0},
 }  # fmt: skip
 
 

@@ -109,7 +109,18 @@ def test_simulated_trust_and_unavailable_sites(study: Path, data: Path, capfd: C
     study.write_text(study.read_text().replace("quorum = 1", "quorum = 2"))
     plain = ran(capfd, "simulate", study, "--data", data, "--seed", 1, "--sites", 4)[1]
     assert "attempts" not in plain
-    secure = ["--data", data, "--seed", 1, "--sites", 4, "--trust", "secure-aggregation", "--attempts", 2]
+    secure = [
+        "--data",
+        data,
+        "--seed",
+        1,
+        "--sites",
+        4,
+        "--trust",
+        "secure-aggregation",
+        "--spare-attempts",
+        2,
+    ]
     value = ran(
         capfd,
         "simulate",

@@ -14,8 +14,9 @@ from eigenveil.study.study import Study
 from eigenveil_client.records.recoding.gather import blocks
 from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.records import Records, gathered, stream
+from eigenveil_client.records.records import stream
 from eigenveil_client.records.sources.view import open_source
+from eigenveil_client.records.summary import Records, gathered
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import RecordsConfig, Source
 

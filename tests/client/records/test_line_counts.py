@@ -19,7 +19,7 @@ import pytest
 import xlsxwriter
 
 from eigenveil_client.records.line_counts import LineCounts
-from eigenveil_client.records.offered import OfferedColumns
+from eigenveil_client.records.recoding.offered import OfferedColumns
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.records import line_counts
 from eigenveil_client.records.tables.cells import ignore

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from eigenveil_client.records import column_quality as profiles
 from eigenveil_client.records.column_quality import (
     BINS,
     MOST_FREQUENT,
     PROFILE_QUANTILES,
     Bounds,
     ColumnProfile,
-    profile,
 )
+from eigenveil_client.records.discovery import profiles
+from eigenveil_client.records.discovery.profiles import profile
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import BadRecords

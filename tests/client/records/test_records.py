@@ -12,8 +12,8 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Column, Missing, Study
-from eigenveil_client.records.records import Records
-from eigenveil_client.records.sources import delimited
+from eigenveil_client.records.sources import delimited_lines
+from eigenveil_client.records.summary import Records
 from eigenveil_client.records.tables.cells import OnUnreadable, ignore
 from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records import support as records
@@ -207,7 +207,7 @@ def test_a_broken_line_costs_its_own_record(
         return records.read(path, study, unreadable=result.append)
 
     for size in (64, 300, 1 << 20):
-        monkeypatch.setattr(delimited, "BLOCK_BYTES", size)
+        monkeypatch.setattr(delimited_lines, "CHUNK_BYTES", size)
         for place in (0, 30, 60):
             result: list[str | None] = []
             found, without = read([*lines[:place], line, *lines[place:]]), read(lines)

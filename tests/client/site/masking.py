@@ -30,12 +30,12 @@ from tests.client.site.support import FEDERATION, SITE, Stage, a_plan, a_study, 
 
 OTHERS = ("hospital-b", "hospital-c", "hospital-d")
 EVERY = (SITE, *OTHERS)
-ATTEMPTS = 3
+SPARES = 2
 
 
 def masked_plan(submission: str = "", **changes: object) -> Plan:
     values: dict[str, object] = {
-        "trust": Trust.SECURE_AGGREGATION, "attempts": ATTEMPTS,
+        "trust": Trust.SECURE_AGGREGATION, "spare_attempts": SPARES,
         "federation": Federation(sites=EVERY, quorum=3, required=(OTHERS[0],)),
     }  # fmt: skip
     return a_plan(a_study(**(values | changes)), submission=submission)

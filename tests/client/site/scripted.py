@@ -32,7 +32,8 @@ class Analysts(rpc.CoordinatorServicer):
 
 @dataclass
 class Coordinator(Analysts):
-    """Hands out scripted work in order and keeps what it is sent.
+    """Hands out scripted work in order and keeps what it is sent. A site that loads records gets none, as of
+    an honest coordinator: the end of the load cancels the request, and what was on its way would be lost.
 
     `lose` names calls whose answers are lost; `forget` calls before which uploads are forgotten."""
 
@@ -69,7 +70,7 @@ class Coordinator(Analysts):
 
     async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
         self.requests.append(request)
-        while not self.work:
+        while request.loading or not self.work:
             await asyncio.sleep(0.005)
         answer = self.work.pop(0)
         await self._maybe_lose("NextWork", context)

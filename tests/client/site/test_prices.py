@@ -200,10 +200,10 @@ def test_cost_outdated_by_another_process_is_not_charged(peers: Peers) -> None:
     assert answers(peers, [(BATCHES[0], 1)]) == COST
     store, real = peers.stage.store(), LedgerStore.attempt
 
-    def late(self: LedgerStore, step: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
+    def late(self: LedgerStore, step: RoundQuery, cost: Cost, pool: Cost, also: PositionedWrite) -> None:
         with mock.patch.object(LedgerStore, "attempt", real):
             assert answers(peers, [(BATCHES[1], 1)]) == 0
-        real(self, step, cost, also)
+        real(self, step, cost, pool, also)
 
     with mock.patch.object(LedgerStore, "attempt", late):
         attempt = peers.attempt(BATCHES[1], 2)

@@ -210,7 +210,7 @@ def test_a_column_that_the_records_lack_is_shown_by_explain_and_nothing_of_it_le
     plan, code = prepare(asking), Code.POLICY if prepare is of_the_person else Code.BAD_DATA
     with asking.process() as (store, worker):
         assert worker.work(wanted(asking, plan)) is None
-        assert (worker.agreed(), store.egress.rows()) == ({}, []), "it waits, as ever"
+        assert (worker.consent().accepted, store.egress.rows()) == ({}, []), "it waits, as ever"
         for contents in (True, False):  # without them, the headers alone decide alike
             policy = consent.explain_plan(asking.config, store, plan, None, contents=contents)["policy"]
             failed = [one for one in policy if not one["passed"]]
@@ -220,7 +220,7 @@ def test_a_column_that_the_records_lack_is_shown_by_explain_and_nothing_of_it_le
         with refused(code, refusal or text):
             consent.approve(asking.config, store, store.studies.find(plan.digest), by="Dr. Grau")
         assert store.studies.status(plan.digest) is ConsentStatus.PENDING
-        assert (worker.agreed(), store.egress.rows()) == ({}, [])
+        assert (worker.consent().accepted, store.egress.rows()) == ({}, [])
     shown = site(written(asking, 'approval = "manual"'), "explain", plan.digest[:12])
     assert "FAILS" in shown.out
 

@@ -26,8 +26,9 @@ from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.recovery.accept_loss import accept_loss
 from eigenveil_server.recovery.backup import restored
 from eigenveil_server.recovery.checkpoints import read_checkpoint
-from eigenveil_server.storage import sealed
+from eigenveil_server.storage import pieces
 from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.release_pieces import RELEASE
 from tests.common.storage.cluster import binaries
 from tests.server.process import command, process
 from tests.server.recovery.test_restart import charges, enrolled
@@ -74,14 +75,17 @@ def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
 
 
 async def test_long_releases_are_read_as_sealed(tmp_path: Path, url: str, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(sealed, "PIECE_BYTES", 12)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 12)
     async with serving(made(tmp_path / "c", url)) as rig:
         ada = await rig.client(Role.ANALYST, "ada")
         async with answering(await rig.sites()):
             digest = await ada.submit(study_toml())
             await ada.events(digest)
         releases = [one.release for one in rig.daemon.runtime.repository.studies.sealed_rounds(digest)]
-        assert max(one.values.nbytes for one in releases) > 3 * sealed.PIECE_BYTES
+        assert max(one.values.nbytes for one in releases) > 3 * 12
+        whole, reader = await ada.release(digest), rig.daemon.runtime.repository.store.reader
+        for start in (0, 5, 12, len(whole) - 3):
+            assert RELEASE.read_part(reader, (digest,), start, 30) == (whole[start:][:30], len(whole))
 
 
 async def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: str) -> None:

@@ -22,10 +22,10 @@ from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.storage import sealed
+from eigenveil_server.storage import pieces
 from eigenveil_server.storage.database import lock_folder, open_store
+from eigenveil_server.storage.pieces import PIECE_BYTES
 from eigenveil_server.storage.repository import check_start, check_whole
-from eigenveil_server.storage.sealed import PIECE_BYTES
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from tests.client.site.support import Stage, a_plan, a_stage, work
 from tests.server.rig import answering, made, serving, study_toml
@@ -139,7 +139,10 @@ READS: dict[str, Callable[[Studies, StoredStudy], object]] = {
 }
 CHANGES = {
     "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)": "plan",
-    "UPDATE studies SET release = CAST(replace(release, '1', '2') AS BLOB)": "document",
+    "UPDATE studies SET release = zeroblob(LENGTH(release))": "document",
+    "UPDATE release_pieces SET piece = -piece": "document",
+    "DELETE FROM release_pieces WHERE piece = 2": "document",
+    "INSERT INTO release_pieces SELECT study, 9999, x'00' FROM release_pieces WHERE piece = 1": "document",
     "UPDATE rounds SET query = CAST(query || x'00' AS BLOB)": "round",
     "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET sigma = sigma + 1": "round rounds",
     "DROP TRIGGER a_continued_release_never_changes; UPDATE releases_continued SET piece = -piece": "rounds",
@@ -151,17 +154,18 @@ CHANGES = {
 async def test_tampered_rows_are_refused_on_reading_and_at_start(
     tmp_path: Path, monkeypatch: Patch, change: str, reads: str
 ) -> None:
-    monkeypatch.setattr(sealed, "PIECE_BYTES", 12)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 12)
     config = made(tmp_path / "c")
     await a_study(config)
     with closing(open_store(config.files.database)) as store:
         (stored,) = Studies(store.reader).all()
         before = Studies(store.reader).sealed_rounds(stored.digest)
-        assert max(one.release.values.nbytes for one in before) > 3 * sealed.PIECE_BYTES
+        assert max(one.release.values.nbytes for one in before) > 3 * 12
     with closing(sqlite3.connect(config.files.database)) as connection, connection:
         connection.executescript(change)
     with closing(open_store(config.files.database)) as store:
-        check_start(store)  # no study needs it
+        with check_start(store):
+            pass  # no study needs it
         studies = Studies(store.reader)
         (stored,) = studies.all()
         for name in reads.split():
@@ -212,6 +216,7 @@ RELEASE: Mapping[str, object] = {
     "present": "[]", "digest": "d", "signed_json": b"", "signature": b"",
 }  # fmt: skip
 PIECE: Mapping[str, object] = {"study": "s", "piece": 0, "values": b""}
+DOCUMENT: Mapping[str, object] = {"study": "s", "data": b""}
 STUDY: Mapping[str, object] = {
     "name": "n", "analyst": "a", "plan_json": b"", "signature": b"", "micro_rho": 1, "expected_rounds": 1,
     "state": "released", "submitted_at": 1, "release": b"",
@@ -220,6 +225,7 @@ STUDY: Mapping[str, object] = {
 DRAWN = [
     ("releases", "values", RELEASE, "round"), ("releases", "signed_json", RELEASE, "round"),
     ("releases_continued", "values", PIECE, "round"), ("studies", "release", STUDY, "digest"),
+    ("release_pieces", "data", DOCUMENT, "piece"),
 ]  # fmt: skip
 
 

@@ -104,10 +104,11 @@ def test_an_upgrade_that_fails_changes_nothing(place: Place, cause: str) -> None
     assert len(upgraded(place).rows("SELECT * FROM u")) == 2
 
 
-def test_an_upgrade_that_is_killed_at_any_statement_is_whole_or_not_made(place: Place) -> None:
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 4])
+def test_an_upgrade_that_is_killed_at_any_statement_is_whole_or_not_made(place: Place, step: int) -> None:
     old(place)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    for statements in range(40):
+    for statements in range(0, 40, step):
         command = [sys.executable, "-c", KILLED, str(statements), str(place.where)]
         ended = subprocess.run(command, check=False, capture_output=True, env=environment)
         if ended.returncode == 0:

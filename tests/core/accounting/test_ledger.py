@@ -16,6 +16,7 @@ from eigenveil.accounting.budget import NoiseRule, PrivacyBudget, budget_for
 from eigenveil.accounting.ledger import GENESIS, EntryKind, Ledger, LedgerEntry, replay
 from eigenveil.accounting.zcdp import ATTO, NO_COST, Cost
 from eigenveil.errors import Code, EigenveilError, InternalError
+from eigenveil.numerics.encoding import digest
 from tests.support import refused
 
 MOST = Cost(micro_rho=100, atto_delta=10**18)
@@ -87,10 +88,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(study=names, round=rounds, query=queries, cost=costs)
     def charge(self, study: str, round: int, query: str, cost: Cost) -> None:
-        """Once a round; the same again is nothing, another query is refused."""
+        """Once a round; the same again is nothing, another query is refused, and so is all once settled."""
         known = self.model.charges.get((study, round))
         running = study in self.model.costs and study not in self.model.ended
-        if known is not None:
+        if known is not None and running:
             if known[0] == query:
                 assert self.ledger.charge(study, round, query, cost, at=2) is None
             else:
@@ -124,7 +125,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.spent == self.model.spent()
         assert self.ledger.committed() == self.model.committed()
         for study in self.model.costs:
-            assert self.ledger.spent_by_study[study] == self.model.spent(study)
+            assert self.ledger.spent_by(study) == self.model.spent(study)
         assert self.ledger.size == len(self.entries)
         assert self.ledger.head == (self.entries[-1].digest if self.entries else GENESIS)
 
@@ -214,7 +215,7 @@ FORGED: dict[str, list[Any]] = {
 @pytest.mark.parametrize("row", [2, 5])
 def test_a_changed_field_of_any_row_breaks_the_chain(row: int, field: str, value: Any) -> None:
     entries = chain()
-    entries[row] = replace(entries[row], **{field: value})
+    entries[row] = entries[row]._replace(**{field: value})
     with refused(Code.STORAGE, "chain"):
         replay(BUDGET, entries)
 
@@ -280,3 +281,29 @@ def test_a_forged_chain_cannot_charge_one_round_twice() -> None:
     assert second is not None
     with pytest.raises(InternalError, match="twice"):
         replay(BUDGET, [*chain(), second])
+
+
+def test_repeated_attempts_of_all_rounds_cost_no_more_than_their_pool() -> None:
+    """[P35] A round's first attempt is none of them, whatever it costs, and a restart forgets none."""
+    ledger, study, pool = Ledger(budget=BUDGET), "a" * 64, Cost(micro_rho=10)
+    rows = [ledger.reserve(study, Cost(micro_rho=60), at=1, gaussian=True)]
+    ledger.apply(rows[0])
+    attempt = partial(ledger.attempt, study, query="d" * 64, pool=pool, at=2)
+    for round, cost in ((0, 20), (0, 4), (1, 15), (1, 6), (0, 0)):
+        rows.append(attempt(round, cost=Cost(micro_rho=cost)))
+        ledger.apply(rows[-1])
+    assert ledger.repeated[study] == pool
+    for again in (ledger, replay(BUDGET, rows)):
+        assert again == ledger
+        with refused(Code.BUDGET, "set aside for repeated attempts"):
+            again.attempt(study, 0, "d" * 64, Cost(micro_rho=1), pool=pool, at=3)
+        again.attempt(study, 2, "d" * 64, Cost(micro_rho=12), pool=pool, at=3)
+
+
+@pytest.mark.parametrize("study", ["a" * 64, "", 'x","zz":"', "back\\slash", "a\nb", "Zürich"])
+def test_a_row_is_hashed_as_canonical_json_of_texts_whatever_it_holds(study: str) -> None:
+    """Rows of hexadecimal names are written without a JSON encoder; no quote may make two rows alike."""
+    ledger = Ledger(budget=BUDGET)
+    row = ledger.reserve(study, Cost(micro_rho=7, atto_delta=10**17), at=3)
+    values = {name: str(getattr(row, name)) for name in LedgerEntry._fields if name != "digest"}
+    assert row.digest == digest("ledger", values | {"kind": row.kind.value})

@@ -34,8 +34,24 @@ def written(write: Any, value: Any) -> bytes | str:
 @example([-EXACT])
 @example({"\U0001f600": 1, "\ufb33": 2})
 @example(1e21)
+@example({"delta": 1e-6, "most": 2.0**53, "least": -0.0, "inner": [9999999999999998.0, 1e16, 1e-4, 9.9e-5]})
+@example(["\ud800"])
 def test_canonical_json_equals_the_reference_encoder(value: Any) -> None:
     assert written(canonical, value) == written(rfc8785.dumps, value)
+
+
+def test_the_reference_encoder_writes_unusual_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document of a thousand columns with one small delta is written by compiled code all the same."""
+    document: Any = {"columns": [{"name": f"x{i} µmol", "lower": -0.5 * i} for i in range(1000)]}
+    document["delta"] = 1e-6
+    whole, dumps, seen = rfc8785.dumps(document), rfc8785.dumps, list[Any]()
+
+    def reference(value: Any) -> bytes:
+        seen.append(value)
+        return dumps(value)
+
+    monkeypatch.setattr(rfc8785, "dumps", reference)
+    assert (canonical(document), seen) == (whole, [1e-6])
 
 
 def test_a_noised_sum_is_written_over_its_noise_where_that_is_the_callers_own() -> None:

@@ -56,7 +56,11 @@ KNOWN = Prior(
 STUDIES = {
     "plain": a_study(epsilon=4.0),
     "masked": a_study(
-        sites=("north", "south", "west"), epsilon=4.0, trust=Trust.SECURE_AGGREGATION, colluding=1, attempts=2
+        sites=("north", "south", "west"),
+        epsilon=4.0,
+        trust=Trust.SECURE_AGGREGATION,
+        colluding=1,
+        spare_attempts=2,
     ),
     "norm": a_study(epsilon=4.0, radius=PublicNorm(norm=1.25)),
     "standard": a_study(epsilon=4.0, radius=0.8, scaling=Scaling.STANDARD),

@@ -18,7 +18,7 @@ from eigenveil.accounting.budget import attack_success
 from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical, digest_of, frozen
-from eigenveil.planning.choose import make_plan
+from eigenveil.planning.choose import dearest, make_plan
 from eigenveil.protocol.estimate import no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.rounds import Release, RoundStatement
@@ -53,9 +53,9 @@ from tests.support import a_plan, a_study, refused
 SITES = ("north", "south", "west")
 
 
-def a_masked_plan(*, attempts: int = 1, colluding: int | None = None, **changes: Any) -> Plan:
+def a_masked_plan(*, spares: int = 0, colluding: int | None = None, **changes: Any) -> Plan:
     """Of three sites, two of which are enough unless `changes` say otherwise."""
-    study = a_study(sites=SITES, trust=Trust.SECURE_AGGREGATION, attempts=attempts, colluding=colluding)
+    study = a_study(sites=SITES, trust=Trust.SECURE_AGGREGATION, spare_attempts=spares, colluding=colluding)
     return a_plan(replace(study, **{"federation": Federation(sites=SITES, quorum=2), **changes}))
 
 
@@ -79,12 +79,13 @@ def shown(document: dict[str, Any]) -> ReleaseContent:
     return ReleaseContent(document=document, result=EMPTY)
 
 
-@pytest.mark.parametrize("attempts", [1, 3, 8])
-@pytest.mark.parametrize("epsilon", [0.1, 2.0, 50.0])
-def test_the_promise_is_of_every_attempt_and_within_the_study(epsilon: float, attempts: int) -> None:
-    plan = a_masked_plan(attempts=attempts, epsilon=epsilon)
-    response = guarantee(plan)
-    assert (response["micro_rho"], response["delta"]) == (attempts * plan.micro_rho, plan.study.delta)
+@pytest.mark.parametrize("spares", [0, 2, 7])
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, 50.0])
+def test_the_promise_is_of_the_whole_pool_and_within_the_study(epsilon: float, spares: int) -> None:
+    """[P35]"""
+    plan = a_masked_plan(spares=spares, epsilon=epsilon)
+    response, pool = guarantee(plan), spares * dearest(plan)
+    assert (response["micro_rho"], response["delta"]) == (plan.micro_rho + pool, plan.study.delta)
     assert response["epsilon"] <= epsilon
     assert (response["mu"] - 1e-6) ** 2 < 2 * response["micro_rho"] / MICRO <= response["mu"] ** 2
     # It is true: mu of all attempts, at what is left of delta, whatever shares of noise take of it.
@@ -93,18 +94,19 @@ def test_the_promise_is_of_every_attempt_and_within_the_study(epsilon: float, at
         Fraction(2 * response["micro_rho"], MICRO), response["epsilon"], float(left) * (1 - 1e-15)
     )
     # And it is not loose: with one attempt more it would not hold.
-    assert gaussian.epsilon_at((attempts + 1) * plan.micro_rho, plan.study.delta) > response["epsilon"]
+    more = response["micro_rho"] + dearest(plan)
+    assert gaussian.epsilon_at(more, plan.study.delta) > response["epsilon"]
 
 
-def test_inference_odds_count_every_attempt() -> None:
-    once, thrice = a_masked_plan(), a_masked_plan(attempts=3)
-    paid = replace(thrice, study=replace(thrice.study, attempts=1))
+def test_inference_odds_count_the_whole_pool() -> None:
+    once, thrice = a_masked_plan(), a_masked_plan(spares=2)
+    paid = replace(thrice, spare_micro_rho=0)
     assert largest_inference_odds(paid) < largest_inference_odds(thrice)
     assert abs(largest_inference_odds(once) - largest_inference_odds(thrice)) < Fraction(1, 10**4)
 
 
 def test_a_masked_plan_and_a_central_one_state_what_the_coordinator_sees() -> None:
-    masked, central = explain(a_masked_plan(attempts=2, colluding=1)), explain(a_plan())
+    masked, central = explain(a_masked_plan(spares=1, colluding=1)), explain(a_plan())
     assert (masked["message"], masked["calls_per_site"]) == (MASKED, len(masked["rounds"]) + 1)
     assert "without noise that hides each person" in masked["trust"], "two attempts may differ by one site"
     assert "the coordinator adds noise" not in explanation_text(masked)
@@ -114,8 +116,8 @@ def test_a_masked_plan_and_a_central_one_state_what_the_coordinator_sees() -> No
 
 
 def test_a_document_lists_attempts_of_each_round_and_visibility() -> None:
-    plan = a_masked_plan(attempts=2)
-    document = a_document(plan, (plan.micro_rho // 4, 2), (plan.micro_rho // 2, 1))
+    plan = a_masked_plan(spares=1)
+    document = a_document(plan, (plan.cost.micro_rho // 8, 2), (plan.cost.micro_rho // 4, 1))
     assert [row["attempts"] for row in document["rounds"]] == [2, 1]
     assert "nobody sees a site's totals" in document["trust"]
     page = render(shown(document))
@@ -148,20 +150,23 @@ def test_a_site_is_charged_for_attempts_repeated_without_it_and_for_a_pass_it_jo
 @pytest.mark.parametrize(
     ("rounds", "present", "why"),
     [
-        ([(10, 3)], SITES, "3 attempts"),
+        ([(10, 8), (10, 9)], SITES, "9 attempts"),
         ([(10, 0)], SITES, "0 attempts"),
         ([(10, 2**60)], SITES, f"{2**60} attempts"),
         ([(10, 1)], SITES[:1], "1 of the 2 sites"),
         ([(10, 1)], (*SITES, "east"), "not invited"),
         ([(10, 1)], ("north", "north"), "names a site twice"),
         ([(10**12, 1)], SITES, "the plan allows"),
+        ([(30_000, 1), (10, 1)], SITES, "cost 30010 micro-rho and repeated attempts 0"),
+        ([(10_000, 5)], SITES, "cost 10000 micro-rho and repeated attempts 40000"),
     ],
 )
 def test_a_document_with_attempts_sites_or_cost_beyond_its_plan_is_refused(
     rounds: list[tuple[int, int]], present: tuple[str, ...], why: str
 ) -> None:
-    plan = a_masked_plan(attempts=2)
-    check_attempts(a_document(plan, (10, 2)))
+    plan = a_masked_plan(spares=1)
+    assert 10_000 < plan.micro_rho < 30_000 < 30_000 + plan.spare_micro_rho < plan.micro_rho + 40_000
+    check_attempts(a_document(plan, (10, 2), (10, 8)))
     with refused(Code.BAD_RELEASE, why):
         check_attempts(a_document(plan, *rounds, present=present))
 
@@ -187,7 +192,7 @@ def test_a_document_with_another_plan_or_promise_than_sites_agreed_to_is_refused
     change: Any, why: str
 ) -> None:
     """Found here: a t, a price or an epsilon could be signed that no site has seen."""
-    document = a_document(a_masked_plan(attempts=2), (10, 2))
+    document = a_document(a_masked_plan(spares=1), (10, 2))
     verify_release(SignedRelease(document=document, result=EMPTY, public_key=PUBLIC), PUBLIC)
     change(document)
     with refused(Code.BAD_RELEASE, why):
@@ -234,7 +239,7 @@ def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
 
 
 def test_noise_of_a_masked_sum_must_match_its_shares() -> None:
-    study, generator = a_masked_plan(attempts=2, epsilon=5.0).study, np.random.default_rng(0)
+    study, generator = a_masked_plan(spares=1, epsilon=5.0).study, np.random.default_rng(0)
     records = {name: generator.normal(50, 10, size=(400, 3)) for name in SITES}
     run = simulate(study, records, seed=1, drop_outs={1: ["west"]})
     honest = SignedRelease(document=run.document, result=run.result, public_key=PUBLIC)
@@ -246,8 +251,8 @@ def test_noise_of_a_masked_sum_must_match_its_shares() -> None:
     run.document["rounds"][0] |= release_row(stronger)
     with refused(Code.BAD_RELEASE, "shares of 3 sites add up to"):
         verify_release(honest, PUBLIC, a_log(run, (stronger, *rest)))
-    run.document["rounds"][0]["attempts"] = 3
-    with refused(Code.BAD_RELEASE, "3 attempts"):
+    run.document["rounds"][0]["attempts"] = 9
+    with refused(Code.BAD_RELEASE, "9 attempts"):
         verify_release(honest, PUBLIC)
 
 

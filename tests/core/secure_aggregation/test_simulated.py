@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import simulate, simulation
+from eigenveil.accounting.zcdp import NO_COST
 from eigenveil.errors import Code
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSpec, share_spec
@@ -114,7 +115,7 @@ def test_a_release_is_the_exact_sum_and_all_shares_bit_by_bit(
 
 
 def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_begin_anew(drawn: Drawn) -> None:
-    study, lost = a_masked(attempts=3), {0: [["north"]], 2: [["east"], ["south"]]}
+    study, lost = a_masked(spare_attempts=3), {0: [["north"]], 2: [["east"], ["south"]]}
     run = simulate(study, RECORDS, seed=1, drop_outs={0: ["west"]}, lost=lost)
     assert run.attempts[:4] == (2, 1, 3, 1)
     present = [one.present for one in run.releases[:4]]
@@ -134,28 +135,31 @@ def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_begin_anew(drawn: Dra
 
 def test_no_share_is_drawn_twice(seeds: list[int]) -> None:
     """Not even of the same query, at another attempt: also those that came to nothing were sent."""
-    run = simulate(a_masked(attempts=2), RECORDS, seed=1, lost={2: [["east"]]}, colluding=["north"])
+    run = simulate(a_masked(spare_attempts=1), RECORDS, seed=1, lost={2: [["east"]]}, colluding=["north"])
     assert len(seeds) == len(set(seeds)) == len(SITES) * len(run.queries) + len(SITES) - 2
 
 
 @pytest.mark.parametrize(
-    ("attempts", "lost", "why"),
+    ("spares", "lost", "why"),
     [
-        (1, {1: [["north"]]}, "lost north in attempt 1 of 1"),
-        (2, {1: [["north"], ["south"]]}, "lost south in attempt 2 of 2"),
-        (4, {1: [["north"], ["south", "east"]]}, "of the 2 sites needed answered; 2 attempts remain charged"),
+        (0, {1: [["north"]]}, "lost north in attempt 1, and no spare attempt is left"),
+        (1, {6: [["north"], ["south"]]}, "lost south in attempt 2, and no spare attempt is left"),
+        (1, {4: [["north"]], 6: [["south"]]}, "lost south in attempt 1, and no spare attempt is left"),
+        (3, {1: [["north"], ["south", "east"]]}, "of the 2 sites needed answered; 2 attempts remain charged"),
     ],
 )
 def test_a_study_without_attempts_or_sites_left_fails_and_attempts_stay_charged(
-    attempts: int, lost: dict[int, list[list[str]]], why: str, journals: list[MemoryJournal]
+    spares: int, lost: dict[int, list[list[str]]], why: str, journals: list[MemoryJournal]
 ) -> None:
-    study = a_masked(attempts=attempts)
+    study = a_masked(spare_attempts=spares)
     with refused(Code.STUDY_FAILED, why):
         simulate(study, RECORDS, seed=0, lost=lost)
     (journal,) = journals
-    first, second = (round_query.priced.cost for round_query in simulate(study, RECORDS, seed=0).queries[:2])
-    assert journal.ledger.spent == sum([second] * len(lost[1]), start=first)
-    assert list(journal.releases) == [0]
+    last = max(lost)
+    costs = [round_query.priced.cost for round_query in simulate(study, RECORDS, seed=0).queries]
+    repeated = sum((costs[round] for round in lost for _ in lost[round][round == last :]), NO_COST)
+    assert journal.ledger.spent == sum(costs[: last + 1], repeated)
+    assert list(journal.releases) == [*range(last)]
 
 
 @settings(max_examples=25, deadline=None)
@@ -169,7 +173,7 @@ def test_colluding_sites_learn_only_the_noised_sum_of_all_honest_sites(
 ) -> None:
     """Fair bits of 64 are below 2^40 in size once in 2^23, and noise beyond 8 sd once in 10^15: a false alarm
     in 10^4 runs."""
-    study = a_masked(quorum=3, colluding=2, attempts=2)
+    study = a_masked(quorum=3, colluding=2, spare_attempts=7)
     run = simulate(
         study,
         RECORDS,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from eigenveil.accounting.zcdp import ATTO, MICRO, NO_COST, PICO, Cost, Neighbours, delta_at, pico_epsilon
 from eigenveil.algorithms.shared.preparation import noise_distribution
 from eigenveil.errors import Code
-from eigenveil.planning.choose import check_all_sizes, rehearse
+from eigenveil.planning.choose import check_all_sizes, dearest, rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.protocol.query_limits import check_affordable, check_composition
@@ -278,9 +278,10 @@ def test_secure_aggregation_runs_gaussian_sums_only(algorithm: Algorithm) -> Non
         with refused(Code.BAD_STUDY, "needs exact sums at the coordinator"):
             a_plan_of(algorithm, federation=Federation(sites=sites), **masked)
         return
-    plan = a_plan_of(algorithm, federation=Federation(sites=sites), attempts=3, **masked)
+    plan = a_plan_of(algorithm, federation=Federation(sites=sites), spare_attempts=2, **masked)
     round_query = rehearse(plan)
     assert plan.gaussian
-    assert plan.cost == sum([plan.single_attempt_cost] * 3, NO_COST)
+    pool = Cost(micro_rho=2 * dearest(plan), atto_delta=2 * plan.atto_delta)
+    assert plan.cost == plan.single_attempt_cost + pool
     assert all(one.priced.atto_delta == MASKED_ATTEMPT_DELTA for one in round_query)
     assert sum((one.cost for one in round_query), NO_COST).fits(plan.single_attempt_cost)

@@ -189,14 +189,14 @@ def test_a_text_that_is_no_study_is_refused(text: str) -> None:
         parse_study(text)
 
 
-def test_attempts_that_no_round_can_use_are_warned_of() -> None:
+def test_spare_attempts_that_no_round_can_use_are_warned_of() -> None:
     sites = ("anna", "bert", "carl")
-    tried = partial(a_study, trust=Trust.SECURE_AGGREGATION, attempts=2)
+    tried = partial(a_study, trust=Trust.SECURE_AGGREGATION, spare_attempts=2)
     all_needed, fewer = Federation(sites=sites), Federation(sites=sites, quorum=2)
     (warning,) = tried(federation=all_needed).warnings()
-    assert "attempts = 2 has no effect" in warning
+    assert "spare_attempts = 2 has no effect" in warning
     assert tried(federation=fewer).warnings() == ()
-    assert "state a quorum below 3 and more attempts" in all_needed.further_attempts
+    assert "state a quorum below 3 and more spare_attempts" in all_needed.further_attempts
     assert "quorum" not in fewer.further_attempts
     for colluding, words in {0: "at least 1", 2: "of the 2 sites that a round needs"}.items():
         with refused(Code.BAD_STUDY, words):
@@ -236,7 +236,7 @@ FULL = a_vector_plan().study  # no field of which has its default
         {"radius": PublicNorm(norm=1.25), "scaling": Scaling.NONE},
         {"radius": None, "scaling": Scaling.STANDARD, "centring": True, "purpose": "'\"\\ é"},
         {"algorithm": Algorithm.PRIVATE_OJA, "batches": 7},
-        {"trust": Trust.SECURE_AGGREGATION, "attempts": 2, "colluding": 1, "max_sites_per_person": 1,
+        {"trust": Trust.SECURE_AGGREGATION, "spare_attempts": 2, "colluding": 1, "max_sites_per_person": 1,
          "federation": Federation(sites=("a", "b", "c"), quorum=2, deadline_seconds=0.1)},
     ],
 )  # fmt: skip

@@ -29,8 +29,8 @@ ROWS = 60
 Loses = Callable[[str, Place], bool]
 
 
-def masked_toml(attempts: int = 2, colluding: int = 1, **wishes: Any) -> str:
-    trust = f'trust = "secure-aggregation"\nattempts = {attempts}\ncolluding = {colluding}'
+def masked_toml(spares: int = 1, colluding: int = 1, **wishes: Any) -> str:
+    trust = f'trust = "secure-aggregation"\nspare_attempts = {spares}\ncolluding = {colluding}'
     return study_toml(**{"quorum": 2, **wishes}).replace("delta = 1e-6", f"delta = 1e-6\n{trust}")
 
 

@@ -23,7 +23,7 @@ from tests.support import changed_query
 CARDS = {site: digest("test-key", site) for site in SITES}
 
 
-def tried(repository: Repository, round_query: RoundQuery, times: int) -> None:
+def tried(repository: Repository, round_query: RoundQuery, times: int, pool: Cost) -> None:
     """Open a question, and charge so many attempts at it."""
     with repository.store.writer.transaction() as change:
         study_writes.open_round(change, round_query, query_to_proto(round_query).SerializeToString(), 0)
@@ -32,12 +32,13 @@ def tried(repository: Repository, round_query: RoundQuery, times: int) -> None:
         repository.ledger.attempt(
             round_query,
             cost_of_attempt(round_query, number, repository),
+            pool,
             lambda change, tip, attempt=attempt: study_writes.store_attempt(change, attempt, 0),  # type: ignore[misc]
         )
 
 
 async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: Client) -> None:
-    toml = masked_toml(attempts=3, algorithm="private-oja", components=1)
+    toml = masked_toml(spares=2, algorithm="private-oja", components=1)
     toml = f"batches = 4\n{toml}".replace("[records]", "[records]\nexpected_records = 400")
     for site in SITES:
         await rig.credentials(Role.SITE, site)
@@ -48,7 +49,7 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: 
     assert len(batches) == 4
     (charge,) = {one.priced.cost for one in batches}
     for round_query, times in zip(batches, (1, 2, 3, 2), strict=True):
-        tried(repository, round_query, times)
+        tried(repository, round_query, times, plan.spare_cost)
     first = batches[0].round
     paid = [(round - first, rho // charge.micro_rho) for round, _, rho in charges_of(rig, digest)]
     assert paid == [(0, 1), (1, 0), (1, 1), (2, 0), (2, 0), (2, 1), (3, 0), (3, 0)]

@@ -14,7 +14,7 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
-from eigenveil.planning.choose import rehearse
+from eigenveil.planning.choose import dearest, rehearse
 from eigenveil.reporting.verify import load_release
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.study.study import Federation, Trust
@@ -78,7 +78,7 @@ async def test_a_masked_study_is_released_after_one_trip_a_round(rig: Rig) -> No
     assert abs(sealed[0].values[0] - len(SITES) * ROWS) < 8 * sealed[0].sigma
     stored = repository.studies.get(digest)
     plan = repository.studies.plan_of(stored)
-    assert plan.cost.micro_rho == 2 * plan.micro_rho == stored.micro_rho
+    assert plan.cost.micro_rho == plan.micro_rho + dearest(plan) == stored.micro_rho
     assert repository.lists.get(digest).summary.atto_delta == plan.cost.atto_delta
     assert {event.micro_rho for event in events} == {plan.cost.micro_rho}
     assert events[-1].spent_micro_rho == sum(one.micro_rho for one in sealed)
@@ -119,10 +119,10 @@ async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
 @pytest.mark.parametrize(
     ("toml", "why", "charged"),
     [
-        ({"attempts": 1}, "round 1 lost carl in attempt 1 of 1, and what was attempted stays charged", 1),
-        ({"attempts": 2, "quorum": 3}, "2 of the 3 sites needed answered; 1 attempt remains charged", 1),
-        ({"attempts": 2, "required": ["carl"]}, "did not answer: carl; 1 attempt remains charged", 1),
-        ({"attempts": 3, "quorum": 2}, "0 of the 2 sites needed answered; 2 attempts remain charged", 2),
+        ({"spares": 0}, "round 1 lost carl in attempt 1, and no spare attempt is left; what was attempt", 1),
+        ({"spares": 1, "quorum": 3}, "2 of the 3 sites needed answered; 1 attempt remains charged", 1),
+        ({"spares": 1, "required": ["carl"]}, "did not answer: carl; 1 attempt remains charged", 1),
+        ({"spares": 2, "quorum": 2}, "0 of the 2 sites needed answered; 2 attempts remain charged", 2),
     ],
 )
 async def test_a_study_without_attempts_left_fails_and_reports_its_charges(
@@ -154,6 +154,24 @@ async def test_a_study_without_attempts_left_fails_and_reports_its_charges(
             assert ledger.committed() == ledger.spent
     finally:
         disarm()
+
+
+async def test_no_attempt_is_made_that_the_pool_does_not_pay_for(
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool is for one attempt at the dearest round, and far fewer than 8 numbers are used."""
+    dear, lost = ROUNDS - 1, {1: "carl", 2: "bert"}
+
+    def loses(site: str, place: Place) -> bool:
+        return place[0] == dear and lost.get(place[1]) == site
+
+    pass_without(monkeypatch, loses)
+    sites = await masked_sites(rig, loses)
+    async with serving_sites(sites):
+        digest, last = await ends(rig, ada, masked_toml(spares=1))
+    assert last.state == pb.STUDY_STATE_FAILED
+    assert f"round {ROUNDS} lost bert in attempt 2, and no spare attempt is left" in last.failure
+    assert [round for round, _, _ in charges_of(rig, digest)] == [*range(ROUNDS), dear]
 
 
 @pytest.mark.parametrize("how", ["declines", "denied"])
@@ -205,7 +223,9 @@ async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(rig: Rig
 
 async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_at_once() -> None:
     """Found here: it was refused, and asked for an attempt that was paid and that it declined again."""
-    plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
+    plan = a_plan(
+        trust=Trust.SECURE_AGGREGATION, spare_attempts=2, federation=Federation(sites=SITES, quorum=2)
+    )
     round_query = rehearse(plan)[0]
     cards = {site: key_of(site, plan.digest) for site in SITES}
     first = Attempt.at(round_query, 1, cards)
@@ -292,7 +312,9 @@ async def test_who_may_get_ready_for_what(rig: Rig) -> None:
 
 
 def test_every_attempt_before_is_known_as_one_that_has_passed() -> None:
-    plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
+    plan = a_plan(
+        trust=Trust.SECURE_AGGREGATION, spare_attempts=2, federation=Federation(sites=SITES, quorum=2)
+    )
     round_query = rehearse(plan)[0]
     cards = dict.fromkeys(SITES, "ab" * 32)
     attempts = [Attempt.at(round_query, number, cards) for number in (1, 2, 3)]

@@ -12,10 +12,12 @@ import pytest
 from eigenveil.identity import Role
 from eigenveil.planning import choose
 from eigenveil.protocol.plan import plan_from_json
+from eigenveil.reporting.release_file import Data
 from eigenveil.session import Session
 from eigenveil.study.checks import plain_fields
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner, pool
+from eigenveil_server.planning.planner import TaskInputs
 from eigenveil_server.planning.pool import MAX_CACHED_PLANS, PlanCache, PlanningPool, Worker
 from tests.server.rig import Client, Sites, answering, made, serving, study_toml
 from tests.support import signed_request
@@ -66,9 +68,9 @@ async def test_a_submission_runs_the_plan_that_was_explained_and_plans_once(
     query: list[str] = []
     request = PlanningPool.ask
 
-    async def counting(self: PlanningPool, analyst: str, work: str, /, **words: Any) -> Any:
+    async def counting(self: PlanningPool, analyst: str, work: str, words: TaskInputs) -> Any:
         query.append(work)
-        return await request(self, analyst, work, **words)
+        return await request(self, analyst, work, words)
 
     monkeypatch.setattr(PlanningPool, "ask", counting)
     async with serving(made(tmp_path / "c")) as rig:
@@ -92,7 +94,7 @@ class Here(Worker):
     def __init__(self, lane: str) -> None:
         self.lane = lane
 
-    def ask(self, task: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, task: dict[str, Any], file: Data = b"") -> dict[str, Any]:
         task = json.loads(json.dumps(task, default=plain_fields))
         return planner.answer(task["work"], task["inputs"])
 

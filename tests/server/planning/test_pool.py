@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from eigenveil.errors import Code, RequestError
@@ -32,7 +33,7 @@ LITTLE = 2**28  # bytes of memory
 async def explain(here: PlanningPool, analyst: str, toml: str, most_columns: int = 4096) -> object:
     words = {"study_toml": toml, "most_columns": most_columns, "directory": a_directory()}
     words |= {"submission": "draft", "analyst": analyst}
-    return await here.ask(analyst, "explained", **words)
+    return await here.ask(analyst, "explained", words)
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch, plan: Callable[..., Any], *, serves: bool) -> None:
@@ -93,7 +94,7 @@ async def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_e
 ) -> None:
     query: list[int] = []
 
-    def plan(self: object, request: dict[str, Any]) -> dict[str, Any]:
+    def plan(self: object, request: dict[str, Any], file: bytes) -> dict[str, Any]:
         query.append(request["memory"])
         enough = request["memory"] >= int(request["inputs"]["study_toml"])
         return {"done": "planned"} if enough else {"memory": True}
@@ -235,7 +236,8 @@ def test_the_time_of_a_request_is_counted_from_its_own_beginning(monkeypatch: py
     """A process that has planned for others is not ended for what they took."""
     request = {"work": "again", "inputs": {}, "memory": LITTLE, "nice": 0}
     timer = mock.Mock()
-    wishes = iter([(request | {"seconds": 3.0}, b""), (request | {"seconds": 5.0}, b""), None])
+    nothing = np.empty(0, dtype=np.uint8)
+    wishes = iter([(request | {"seconds": 3.0}, nothing), (request | {"seconds": 5.0}, nothing), None])
     monkeypatch.setattr(planner, "read", lambda stream: next(wishes))
     monkeypatch.setattr(planner, "write", mock.Mock())
     monkeypatch.setattr(signal, "signal", mock.Mock())
@@ -254,11 +256,11 @@ async def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_o
     taken = list[str]()
     plain = pool.Worker.ask
 
-    def request_of(self: pool.Worker, request: dict[str, Any]) -> dict[str, Any] | None:
+    def request_of(self: pool.Worker, request: dict[str, Any], file: bytes) -> dict[str, Any] | None:
         taken.append(self.lane)
         if len(taken) == 1:
             self.end()
-        return plain(self, request)
+        return plain(self, request, file)
 
     monkeypatch.setattr(pool.Worker, "ask", request_of)
 

@@ -299,7 +299,7 @@ def test_after_every_row_a_checkpoint_states_what_is_spent_and_reserved() -> Non
         for step in (
             partial(ledger.reserve, study, cost),
             partial(ledger.charge, study, 0, "q", Cost(micro_rho=10, atto_delta=1)),
-            partial(ledger.attempt, study, 1, "q", Cost(micro_rho=5)),
+            partial(ledger.attempt, study, 1, "q", Cost(micro_rho=5), pool=Cost(micro_rho=5)),
             partial(ledger.settle, "aa"),
         ):
             if (entry := step(at=0)) is not None:

@@ -22,6 +22,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.process import unix_ms
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.release_pieces import StoredPieces
 from tests.server.process import process
 from tests.server.rig import SITES, Credentials, Rig, answering, made, refusal, serving, study_toml
 
@@ -45,7 +46,8 @@ def charges(config: Config) -> dict[tuple[str, int], str]:
     store = open_store(config.store)
     try:
         entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()
-        return replay(config.budget, entries).charged
+        replay(config.budget, entries)
+        return {(one.study, one.round): one.query for one in entries if one.kind.spends}
     finally:
         store.close()
 
@@ -134,8 +136,8 @@ async def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
     config = made(tmp_path / "c")
     built: list[bytes] = []
 
-    def dying_at_the_end(*_: object, release: bytes, **__: object) -> None:
-        built.append(release)
+    def dying_at_the_end(*_: object, release: StoredPieces, **__: object) -> None:
+        built.append(bytes(release.first or b""))  # its only piece
         raise Died
 
     with monkeypatch.context() as patched:

@@ -30,7 +30,9 @@ from tests.server.rig import SITES, UNLIMITED
 from tests.support import a_plan
 
 QUOTA = SubmissionQuota(studies=3, bytes=1000)
-PLAN = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=2, epsilon=0.5, federation=Federation(sites=SITES))
+PLAN = a_plan(
+    trust=Trust.SECURE_AGGREGATION, spare_attempts=1, epsilon=0.5, federation=Federation(sites=SITES)
+)
 SUMMARY = summary_of(PLAN)
 
 

@@ -31,18 +31,23 @@ MINUTE, HOUR = 60.0, 3600.0
 REFUSED = SiteConsent(state=ConsentState.DECLINED, reason="purpose")
 
 
-def poll_of(agreed: bool | None = None, *, waits: bool = False, known: bool = True) -> Poll:
-    """A site asks for work: it agrees (by a person's word or not), waits for a person, or says neither."""
+def poll_of(
+    agreed: bool | None = None, *, waits: bool = False, known: bool = True, loading: bool = False
+) -> Poll:
+    """A site asks for work: it agrees (by a person's word or not), waits for a person, or says neither. If it
+    agrees it may still load its records."""
     return Poll(
         known={STUDY: 0} if known else {},
         answered=frozenset(),
         awaiting_approval=frozenset({STUDY} if waits else ()),
         agreed={} if agreed is None else {STUDY: agreed},
+        loading=frozenset({STUDY} if loading else ()),
     )
 
 
 RULES, PERSON = poll_of(False), poll_of(True)
 WAITS = poll_of(waits=True)
+LOADS = poll_of(False, loading=True)
 
 
 @dataclass
@@ -366,7 +371,7 @@ def test_what_is_not_durable_does_not_count(tmp_path: Path) -> None:
     async def again(life: Life) -> float:
         assert life.phase.consent_of_site("bert").state is ConsentState.WAITING
         assert life.phase.consent_of_site("anna").state is ConsentState.AGREED
-        await receive(life, bert=RULES)
+        await receive(life, anna=RULES, bert=RULES, carl=RULES)
         return await life.started()
 
     assert lived(tmp_path, dying, again)[-1] == pytest.approx(2 * MINUTE + 30, abs=0.1)

@@ -31,6 +31,7 @@ from eigenveil_common.files import arm
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc import service
+from eigenveil_server.storage import pieces
 from eigenveil_server.studies import contributions, uploads
 from tests.torture.masked.known import KnownShare
 
@@ -41,6 +42,7 @@ PROGRAMS: dict[str, Callable[[], int]] = {
 }
 PR_SET_PDEATHSIG = 1
 SMALL = 64  # bytes: answers over 8 numbers are uploaded, in several chunks
+PIECE = 1024  # bytes: the file of a release has some pieces
 SHORT_PAUSE = 0.2  # seconds, the longest between two attempts to connect
 AHEAD, RENEWS_EVERY = timedelta(days=6), 3.0  # seconds
 KILLED = -signal.SIGKILL
@@ -118,6 +120,7 @@ def hasten() -> None:
     told exactly."""
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
+        (pieces, "PIECE_BYTES", PIECE),
         (channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
         (contributions, "GATHER_SECONDS", 0.0), (session_start, "datetime", Early),
         (session_start, "MAX_SLEEP", 1.0), (session_start, "RETRY_SECONDS", 1.0),

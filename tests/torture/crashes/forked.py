@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -41,25 +41,31 @@ STUDIES: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class Federation:
-    """Everything in one folder. `renews`: its certificates, every few seconds."""
+    """Everything in one folder. `renews`: its certificates, every few seconds. `wide`: columns of all
+    records, if not those of STUDIES. `database`: the URL of the coordinator's, if not a file. `planted`: what
+    every process calls at its start."""
 
     folder: Path
+    names: tuple[str, ...] = SITES
     renews: bool = True
+    wide: int = 0
+    database: str = ""
+    planted: Callable[[], object] | None = None
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     serial: int = 0
 
     @property
-    def books(self) -> Path:
-        return self.folder / COORDINATOR / "state.db"
+    def books(self) -> Path | str:
+        return self.database or self.folder / COORDINATOR / "state.db"
 
     @property
     def sites(self) -> dict[str, Path]:
-        return {name: self.folder / name / "state.db" for name in SITES}
+        return {name: self.folder / name / "state.db" for name in self.names}
 
     @property
     def records(self) -> dict[str, FloatArray]:
         columns = range(COLUMNS)
-        tables = {name: self.folder / f"{name}.csv" for name in SITES}
+        tables = {name: self.folder / f"{name}.csv" for name in self.names}
         return {
             name: np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns)
             for name, path in tables.items()
@@ -81,7 +87,7 @@ class Federation:
             program=PROGRAMS.get(name, "eigenveil-site"),
             arguments=arguments or ("serve", "--config", self.config(name)),
             out=self.folder / f"{name}-{self.serial}.out", log=self.folder / f"{name}.log", kill=kill,
-            renews=self.renews,
+            renews=self.renews, planted=self.planted,
         )  # fmt: skip
         self.processes[name] = command.start()
         return command
@@ -122,27 +128,40 @@ class Federation:
 
     async def set_up(self) -> None:
         """Make the federation; the coordinator serves when this returns, and the sites do not."""
+        await self.set_up_coordinator()
+        for seed, name in enumerate(self.names):
+            await self.make_site(name, seed)
+            await self.enrol(name, await self.join(name))
+        exchange_key_cards({name: self.folder / name / "identity" for name in self.names})
+        await self.enrol_analyst()
+
+    async def set_up_coordinator(self) -> None:
+        """Make the coordinator, and start it."""
         port, enrol_port = free_ports()
         await self._well(
             COORDINATOR, "init", "--dir", str(self.folder / COORDINATOR), "--federation", "torture",
             "--port", str(port), "--enrol-port", str(enrol_port), *BUDGET,
+            *(("--database", self.database) if self.database else ()),
         )  # fmt: skip
         assert await self.serves(self.start(COORDINATOR), COORDINATOR), self.log(COORDINATOR)
-        for seed, name in enumerate(SITES):
-            await self.make_site(name, seed)
-            await self._well(name, "enrol", "--config", self.config(name), "--join", await self.join(name))
-        exchange_key_cards({name: self.folder / name / "identity" for name in SITES})
+
+    async def enrol(self, name: str, join: str) -> None:
+        """Enrol a site."""
+        await self._well(name, "enrol", "--config", self.config(name), "--join", join)
+
+    async def enrol_analyst(self) -> None:
         join = await self.join(ANALYST, "analyst")
         await self._well(ANALYST, "enrol", "--join", join, "--profile", str(self.folder / ANALYST))
 
     async def make_site(self, name: str, seed: int) -> None:
         table = self.folder / f"{name}.csv"
-        remaining = COLUMNS if name == SITES[0] else LACKING
+        columns = self.wide or LACKING
+        remaining = COLUMNS if name == self.names[0] and not self.wide else columns
         rows = [
-            ",".join([*(f"{value:.6f}" for value in row[:remaining]), *[""] * (LACKING - remaining)])
-            for row in records(ROWS, LACKING, seed)
+            ",".join([*(f"{value:.6f}" for value in row[:remaining]), *[""] * (columns - remaining)])
+            for row in records(ROWS, columns, seed)
         ]
-        table.write_text("\n".join([",".join(f"c{index}" for index in range(LACKING)), *rows]) + "\n")
+        table.write_text("\n".join([",".join(f"c{index}" for index in range(columns)), *rows]) + "\n")
         await self._well(
             name, "init", "--dir", str(self.folder / name), "--name", name, "--records", str(table),
             "--approval", "auto", "--analyst", "*", "--max-epsilon-per-study", "5",
@@ -152,7 +171,11 @@ class Federation:
         config = Path(self.config(name))
         message = config.read_text()
         assert "\ntrust = []\n" in message  # else nothing but masked studies once its peers are known
-        config.write_text(message.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
+        message = message.replace("trust = []", 'trust = ["central", "secure-aggregation"]')
+        if self.wide:
+            assert "\nmax_columns_per_record = 2.0\n" in message
+            message = message.replace("max_columns_per_record = 2.0", "max_columns_per_record = inf")
+        config.write_text(message)
 
     async def join(self, name: str, role: str = "site") -> str:
         self.serial += 1

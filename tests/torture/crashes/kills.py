@@ -44,7 +44,7 @@ AT_COORDINATOR: Mapping[str, int] = {
     "round-closed": 4, "noise-drawn": 4, "noise-taken": 4,
     "ready-taken": 1, "set-fixing": 4, "set-fixed": 4,
     "round-followed": 4, "round-sealing": 4, "round-sealed": 4, "round-released": 4,
-    "bundle-built": 1, "study-settling": 1, "study-settled": 1,
+    "bundle-built": 1, "release-piece-stored": 4, "study-settling": 1, "study-settled": 1,
     "certificate-issuing": 1, "certificate-issued": 1,
     "renewal-issuing": 1, "renewal-issued": 1, "renewal-taking-up": 1,
 }  # fmt: skip
@@ -71,7 +71,7 @@ CORE = (
     "consent-complete", "round-opening", "round-opened", "answer-taken", "answer-storing", "answer-stored",
     "chunk-taken", "upload-committing", "round-closed", "noise-drawn", "noise-taken",
     "round-followed", "round-sealing", "round-sealed", "round-released",
-    "bundle-built", "study-settling", "study-settled",
+    "bundle-built", "release-piece-stored", "study-settling", "study-settled",
     "set-fixing", "set-fixed", "share-drawn", "attempt-storing", "attempt-stored",
     "plan-storing", "answer-charging", "answer-charged", "reply-sending", "reply-sent", "study-ending",
 )  # fmt: skip
@@ -144,9 +144,9 @@ async def stubborn(query: Callable[[], Awaitable[T]]) -> T:
                 raise
 
 
-async def one_study(here: Federation, toll: Toll, kind: str) -> None:
+async def one_study(here: Federation, toll: Toll, kind: str, studies: Mapping[str, str] = STUDIES) -> None:
     toll.studies += 1
-    submission, text = f"{kind}-{toll.studies}", STUDIES[kind]
+    submission, text = f"{kind}-{toll.studies}", studies[kind]
     async with Analyst(here.analyst) as analyst:
         plan, _ = await stubborn(lambda: analyst.submit(text, submission))
         last = pb.StudyEvent()

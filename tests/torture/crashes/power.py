@@ -39,6 +39,7 @@ from eigenveil_server.rounds.round import Round
 from eigenveil_server.rounds.sealing import RoundJournal
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
+from eigenveil_server.storage.release_pieces import StoredPieces, store_piece
 from eigenveil_server.storage.repository import GroupCommit, Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import RoundAnswers, StoredStudy, Studies
@@ -55,6 +56,7 @@ LONGEST = 250  # writes and syncs of one life
 LOG_PAGES = (20, sqlite.LOG_PAGES)  # a short log, so that cuts fall into the copying of it as well
 ROUNDS, TRIES = 3, 2
 COST = Cost(micro_rho=7)
+POOL = Cost(micro_rho=(TRIES - 1) * ROUNDS * 7)  # of repeated attempts
 BUDGET = Cost(micro_rho=10**9)
 NAME, VFS = "state.db", "power"
 
@@ -108,14 +110,15 @@ class Outside:
         books = LedgerStore(database, PrivacyBudget(mixed=BUDGET), lambda: 0)
         ledger, entries = books.ledger, books.entries()
         studies, found = Studies(database), []
-        if not self.taken <= set(ledger.spent_by_study):
+        charged = {(one.study, one.round): one.query for one in entries if one.kind.spends}
+        if not self.taken <= set(ledger.spent_amounts):
             found.append("a study that was taken")
         if self.ended & set(ledger.reserved):
             found.append("the end of a study")
         if any(studies.query_digest(*place) != query for place, query in self.opened.items()):
             found.append("a question")
         for (study, round), (query, release) in self.published.items():
-            if ledger.charged.get((study, round)) != query:
+            if charged.get((study, round)) != query:
                 found.append("a charge")
             sealed = studies.sealed(study, round)
             if sealed is None or sealed.release.digest != release:
@@ -179,7 +182,9 @@ class Work:
             self._outside.published.setdefault((study, round), result)
 
         def end(change: Connection) -> None:
-            study_writes.end_study(change, study, StudyState.RELEASED, 0, release=bytes(3000))
+            store_piece(change, study, 1, bytes(1000))
+            release = StoredPieces(first=bytes(2000), count=2)
+            study_writes.end_study(change, study, StudyState.RELEASED, 0, release=release)
             study_writes.add_event(change, study, pb.StudyEvent())
 
         self._repository.ledger.settle(study, end)
@@ -219,7 +224,10 @@ class Work:
                 card = digest("torture", {"card": self._random.getrandbits(50)})
                 stored.append(Attempt.at(round_query, number, {"anna": card, "bert": card}))
                 self._repository.ledger.attempt(
-                    round_query, COST, lambda change, _: study_writes.store_attempt(change, stored[-1], 0)
+                    round_query,
+                    COST,
+                    POOL,
+                    lambda change, _: study_writes.store_attempt(change, stored[-1], 0),
                 )
             self._outside.fixed[place] = [one.digest for one in stored[:number]]
         return stored

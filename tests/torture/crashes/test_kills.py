@@ -24,7 +24,8 @@ ELSEWHERE = {
     "failure-charged", "authorities-listed", "plan-declining", "study-cancelling", "answer-late",
     "release-key-made", "release-key-listed", "release-key-signed-again", "release-key-replaced",
     "upgrade-backed-up", "upgrade-stepping", "upgrade-checked", "upgrade-committed",
-    "move-checked", "move-written", "move-marked", "person-count-sealing", "person-count-sealed",
+    "move-checked", "move-written", "move-marked", "person-count-sealing",
+    "person-count-sealed", "loading-ahead",
 }  # fmt: skip
 PLACES = ("core", "common", "server", "client")
 STUDY = "a" * 64

@@ -15,7 +15,7 @@ from eigenveil.queries import RowNorms
 from eigenveil.secure_aggregation.masking import ATTEMPT_SIGNED, MOST_BYTES, SignedAttempt
 from eigenveil.study.study import MAX_SITES, Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import ATTEMPTS, EVERY, OTHERS
+from tests.client.site.masking import EVERY, OTHERS, SPARES
 from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE, a_plan, a_study
 from tests.support import changed_query
@@ -23,7 +23,8 @@ from tests.torture.masked.scene import STRANGER, Responses, Scene
 
 Evil = Callable[[Scene], Responses]
 Place = tuple[int, int]  # a round, and the number of an attempt at it
-FIRST, SECOND = (0, 1), (1, 1)
+FIRST, SECOND, LAST = (0, 1), (1, 1), 6  # a round, of the dearest query
+DEAREST = (*((round, 1) for round in range(LAST)), *((LAST, number) for number in range(1, SPARES + 2)))
 B, C, D = OTHERS
 SETS = {1: EVERY, 2: (SITE, B, C), 3: (SITE, B, D)}  # of honest attempts, by their number
 REFUSED = "code=protocol"
@@ -130,6 +131,12 @@ def swapped(scene: Scene) -> Responses:
     return [scene.question(1), *evil]
 
 
+def renamed(scene: Scene, round: int) -> Responses:
+    """Another question than the one that was answered, with a second attempt at it."""
+    other = changed_query(scene.queries[round], micro_rho=scene.queries[round].priced.micro_rho + 1)
+    return [scene.beside(round, scene.attempt(round, 2, query=other.digest).signed(RELEASE_KEY.sign), other)]
+
+
 def central(scene: Scene) -> Responses:
     plan = a_plan(a_study(federation=scene.plan.study.federation), submission="central")
     round_query = rehearse(plan)[0]
@@ -199,10 +206,20 @@ ATTACKS = (
            after=((2, 1),)),
     Attack(name="numbers are skipped, and come back", before=(FIRST, (1, 3)),
            evil=lambda scene: [scene.fixed(1, 1), scene.fixed(1, 2)], after=((2, 1),)),
-    Attack(name="one attempt more than the plan has", evil=shown(1, ATTEMPTS + 1)),
+    Attack(name="one attempt more than the pool pays for", before=DEAREST, after=(),
+           evil=shown(LAST, SPARES + 2)),
+    Attack(name="the same, of which a part was used before", before=(FIRST, (0, 2), *DEAREST[1:-1]), after=(),
+           evil=shown(LAST, SPARES + 1)),
+    Attack(name="another set for what the pool has paid for", before=DEAREST, after=(), seen="second-set",
+           evil=shown(LAST, SPARES + 1, sites=SETS[2])),
+    Attack(name="another question under the name of a repeat", before=(FIRST,),
+           evil=lambda scene: renamed(scene, 0)),
+    Attack(name="a later question under the name of a repeat", before=(FIRST,),
+           evil=lambda scene: [scene.beside(0, scene.attempt(1, 2).signed(RELEASE_KEY.sign))]),
+    Attack(name="a repeat where no attempt is spare", before=(FIRST,), evil=shown(0, 2),
+           study={"spare_attempts": 0}),
     Attack(name="all attempts, each with another set", before=(FIRST, SECOND, (1, 2), (1, 3)),
-           evil=lambda scene: [scene.fixed(1, 3, sites=SETS[2]), scene.fixed(1, 4), scene.fixed(1, 1)],
-           after=((2, 1),)),
+           evil=lambda scene: [scene.fixed(1, 3, sites=SETS[2]), scene.fixed(1, 1)], after=((2, 1),)),
     *(unread(f"number {number!r}", stating(number=number)) for number in STRANGE_NUMBERS),
     unread("a set of one", lambda scene: stating(members={SITE: scene.key(SITE)})(scene)),
     unread("a set of nobody", stating(members={})),

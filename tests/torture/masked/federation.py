@@ -41,7 +41,7 @@ from tests.torture.model import Witness, read
 SITES, KILLS = 12, 24
 DEADLINE = 6.0  # seconds: a site that is started again answers within them, unless the machine is very busy
 PAUSES = (0.05, 0.8)  # seconds between two kills
-ATTEMPTS = 8
+SPARES = 7
 GLANCE = 0.02
 
 
@@ -135,7 +135,7 @@ def faults(here: Running, kills: int, seed: int) -> tuple[list[str], int]:
 
 def run(folder: Path, scale: float) -> tuple[list[str], str]:
     sites, kills = max(3, round(scale * SITES)), max(2, round(scale * KILLS))
-    study = a_study(sites, max(2, sites // 2), Algorithm.DP_PCA, attempts=ATTEMPTS)
+    study = a_study(sites, max(2, sites // 2), Algorithm.DP_PCA, spare_attempts=SPARES)
     with running(folder / "demo", study) as here:
         found, tried = faults(here, kills, 1)
     detail = f"{sites} sites, one lost, {kills} kills: {tried} attempts, all paid; every sum exact"

@@ -18,13 +18,14 @@ from unittest import mock
 
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import EigenveilError
+from eigenveil.study.study import MAX_ATTEMPTS
 from eigenveil_client.site.daemon.answers import MaskedAnswer
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state import store as site_store
 from eigenveil_client.site.state.store_access import open_site_store
 from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import ATTEMPTS, EVERY, Peers
+from tests.client.site.masking import EVERY, Peers
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.masked.scene import Scene, acquainted
 
@@ -59,12 +60,23 @@ class Coordinator:
         """Take up the attempt that is under way; then one after the other, until the power goes."""
         while True:
             self._attempt(worker)
-            if self.number < ATTEMPTS and self.random.random() < 0.3:
+            if self._pool_covers() and self.random.random() < 0.3:
                 self.number += 1
             elif self.round + 1 < len(self.scene.queries):
                 self.round, self.number = self.round + 1, 1
             else:
                 self._end(worker)
+
+    def _pool_covers(self) -> bool:
+        """True if the pool pays for one more attempt at this round."""
+        digest, queries = self.scene.plan.digest, self.scene.queries
+        costs = [
+            queries[round].cost.micro_rho
+            for plan, round, number in self.left
+            if plan == digest and number > 1
+        ]
+        left = self.scene.plan.spare_micro_rho - sum(costs) - queries[self.round].cost.micro_rho
+        return self.number < MAX_ATTEMPTS and left >= 0
 
     def _attempt(self, worker: SiteWorker) -> None:
         if self.number == 1 and self._place not in self.left:

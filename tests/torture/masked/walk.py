@@ -2,13 +2,14 @@
 model of it that fits on a page.
 
 There is one set for each number of a round; what is sent was charged, and is sent again with the same bytes;
-a pass over batches has paid as often as its most tried batch was tried."""
+a pass over batches has paid as often as its most tried batch was tried; repeated attempts cost no more than
+the study's pool."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -21,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from eigenveil.queries import batch_of
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import MAX_ATTEMPTS
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.decisions import Refusal
@@ -29,7 +31,7 @@ from eigenveil_client.site.engine.engine import RecordEngine, make_engine
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import ATTEMPTS, EVERY, Peers
+from tests.client.site.masking import EVERY, Peers
 from tests.client.site.support import SITE, Driven, write_records
 from tests.fuzz.hunt import memory_folder
 from tests.torture.masked.scene import Scene, acquainted
@@ -37,7 +39,10 @@ from tests.torture.masked.scene import Scene, acquainted
 WALKS, STEPS = 300, 60
 BATCHES: dict[str, object] = {"algorithm": Algorithm.PRIVATE_OJA, "batches": 3}
 Beginning = tuple[dict[str, object], int]  # a study, and the first round that a site sees
-BEGINNINGS: tuple[Beginning, ...] = (({}, 0), (BATCHES, 5), (BATCHES, 6), ({}, 3))
+ONE: dict[str, object] = {"spare_attempts": 1}
+BEGINNINGS: tuple[Beginning, ...] = (
+    ({}, 0), (BATCHES, 5), (BATCHES, 6), ({}, 3), (ONE, 5), (ONE | BATCHES, 5),
+)  # fmt: skip
 STORED = "attempt-stored"
 POINTS = ("share-drawn", "answer-masked", "attempt-storing", STORED)
 honest = st.sampled_from((EVERY, EVERY[:3], (*EVERY[:2], EVERY[3])))
@@ -103,8 +108,7 @@ class Walk(RuleBasedStateMachine):
         round = self._round(ahead)
         reply, due = self.worker.work(self.scene.question(round)), round >= self.due
         self._follow(round)
-        if self._latest(round) < ATTEMPTS:  # a further one may be more than was set aside
-            assert isinstance(reply, Ready if due else Refusal)
+        assert isinstance(reply, Ready if due else Refusal)
 
     @rule(back=st.sampled_from((0, 0, 0, 1, 2)))
     def again(self, back: int) -> None:
@@ -145,7 +149,7 @@ class Walk(RuleBasedStateMachine):
 
     def _attempt(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> Attempt:
         round = self._round(ahead)
-        number = min(max(self._latest(round) + beyond, 1), ATTEMPTS + 1)
+        number = min(max(self._latest(round) + beyond, 1), MAX_ATTEMPTS)
         return self.scene.attempt(round, number, sites)
 
     def _latest(self, round: int) -> int:
@@ -162,7 +166,8 @@ class Walk(RuleBasedStateMachine):
         latest = self._latest(attempt.round)
         if place in self.sets:
             return attempt.number == latest and self.sets[place] == attempt
-        return latest < attempt.number <= ATTEMPTS
+        _, repeated = self._paid([*(round for round, _ in self.sent), attempt.round])
+        return latest < attempt.number and repeated <= self.scene.plan.spare_micro_rho
 
     def _received(self, attempt: Attempt, reply: Reply | None) -> None:
         wanted, place = self._wanted(attempt), self._place(attempt)
@@ -181,23 +186,27 @@ class Walk(RuleBasedStateMachine):
     def _follow(self, round: int) -> None:
         self.durable = self.due = max(self.due, round)
 
+    def _paid(self, rounds: Iterable[int]) -> tuple[int, int]:
+        """Cost of attempts at these rounds, one after the other, and what of it is for repeated ones."""
+        tried: Counter[int] = Counter()
+        total = repeated = 0
+        for round in rounds:
+            priced = self.scene.queries[round].priced
+            batch = batch_of(priced.query)
+            before = range(round if batch is None else batch.first_round, round)
+            is_paid = tried[round] < max((tried[other] for other in before), default=0)
+            cost = 0 if is_paid else priced.micro_rho
+            total, repeated = total + cost, repeated + cost * (tried[round] > 0)
+            tried[round] += 1
+        return total, repeated
+
     @invariant()
     def the_books_agree(self) -> None:
         """One charge for each attempt, but of a pass one for each time that any of its batches was tried."""
-        tried = Counter(round for round, _ in self.sent)
-        passes: Counter[int] = Counter()
-        due = 0
-        for round, times in tried.items():
-            priced = self.scene.queries[round].priced
-            batch, cost = batch_of(priced.query), priced.micro_rho
-            if batch is None:
-                due += times * cost
-            else:
-                due += max(0, times - passes[batch.first_round]) * cost
-                passes[batch.first_round] = max(passes[batch.first_round], times)
+        due, repeated = self._paid(round for round, _ in self.sent)
+        assert repeated <= self.scene.plan.spare_micro_rho
         ledger = self.store.ledger.ledger
-        spent = ledger.spent_by_study.get(self.scene.plan.digest)
-        assert (spent.micro_rho if spent else 0) == due
+        assert ledger.spent_by(self.scene.plan.digest).micro_rho == due
         stored = {
             place: self.store.attempts.answered(self.scene.plan.digest, place[0]) for place in self.sets
         }

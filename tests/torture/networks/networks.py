@@ -217,7 +217,9 @@ def studies() -> dict[str, Study]:
         federation = replace(study.federation, deadline_seconds=deadline)
         made[name] = replace(study, federation=federation)
         fewer = replace(federation, quorum=len(SITES) - 1)
-        made[f"{MASKED}{name}"] = replace(study, trust=Trust.SECURE_AGGREGATION, attempts=2, federation=fewer)
+        made[f"{MASKED}{name}"] = replace(
+            study, trust=Trust.SECURE_AGGREGATION, spare_attempts=1, federation=fewer
+        )
     return made
 
 

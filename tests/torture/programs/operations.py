@@ -159,13 +159,13 @@ def _submit(chance: random.Random) -> Op:
         "deadline_seconds": chance.choice((2.0, 4.0, 8.0)),
     }
     if attempts := chance.choice((0, 0, 1, 2, 3)):  # a masked study
-        settings |= {"attempts": attempts, "quorum": max(2, settings["quorum"])}
+        settings |= {"spares": attempts - 1, "quorum": max(2, settings["quorum"])}
     return Op(kind="submit", name=json.dumps(settings))
 
 
 def toml_of(name: str, settings: str) -> str:
     """The study that a `submit` means."""
     message = json.loads(settings)
-    study = masked_toml if "attempts" in message else study_toml
+    study = masked_toml if "spares" in message else study_toml
     text = study(name=name, columns=len(SITES), components=1, minimum_cohort=20, **message)
     return text.replace("components = 1", "components = 1\nbatches = 2") if "oja" in settings else text

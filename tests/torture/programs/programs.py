@@ -23,6 +23,7 @@ from eigenveil.mechanisms import apply_mechanism
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.wire import query_from_proto
+from eigenveil.reporting.release_file import Data
 from eigenveil.reporting.verify import load_release
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
@@ -153,7 +154,7 @@ def wrong_sums(here: World) -> Iterator[str]:
         store.close()
 
 
-def _wrong_words(release: bytes | None, invited: Sequence[str]) -> Iterator[str]:
+def _wrong_words(release: Data | None, invited: Sequence[str]) -> Iterator[str]:
     """A signed release names every invited site once a round: as present, or as absent with a reason."""
     for one in load_release(release).document["rounds"] if release else ():
         if sorted([*one["present"], *one["absent"]]) != sorted(invited):

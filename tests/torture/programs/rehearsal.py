@@ -125,7 +125,7 @@ class Rehearsal:
     async def submit(self, number: int) -> None:
         """Submit a central or masked study of all sites."""
         name, form = f"study-{number}", masked_toml if number % 2 else study_toml
-        settings = {"attempts": 3} if number % 2 else {}
+        settings = {"spares": 0} if number % 2 else {}
         toml = form(
             name=name, sites=SITES, columns=len(SITES), components=1, minimum_cohort=20, algorithm=ALGORITHM,
             epsilon=3.0, deadline_seconds=600.0, quorum=len(SITES) - 2, **settings,

@@ -8,6 +8,7 @@ import random
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from eigenveil.study.study import Study
 from eigenveil_client.connection import channel as transport
 from eigenveil_client.connection import session_start
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.records import RecordsSummary, RowSink
+from eigenveil_client.records.summary import RecordsSummary, RowSink
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon import answers, connection, sender
@@ -77,6 +78,7 @@ class World:
     analyst: StoredIdentity
     sites: Sequence[str] = SITES
     manual: Collection[str] = ()  # sites where a person decides about each study
+    loader: Executor = field(default_factory=Inline)  # of records
     epoch: int = field(default_factory=unix_ms)
     witness: Witness = field(default_factory=Witness)
     faults: list[str] = field(default_factory=list)
@@ -148,7 +150,7 @@ class World:
         self.stores[who] = store
         member = load_identity(config.identity)
         engine = LocalEngine(partial(self._records, who), config.engine, config.scratch, 100_000)
-        worker = SiteWorker(member, config.policy, store, engine)
+        worker = SiteWorker(member, config.policy, store, engine, self.loader)
         daemon = SiteDaemon(worker, lambda: load_identity(config.identity))
         self.loop.create_task(self._serve(who, daemon))
 

@@ -26,8 +26,8 @@ from eigenveil_client.records.isolated import process
 from eigenveil_client.records.isolated.fork_server import SERVER
 from eigenveil_client.records.isolated.process import ReaderLimits
 from eigenveil_client.records.isolated.reader import Reader
-from eigenveil_client.records.records import RecordsSummary, RowSink
 from eigenveil_client.records.scratch_files import SYSTEM
+from eigenveil_client.records.summary import RecordsSummary, RowSink
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.config import EngineConfig
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords

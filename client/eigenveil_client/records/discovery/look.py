@@ -24,10 +24,10 @@ from eigenveil_client.records.discovery.words import CellKind, Marks, cell_kind
 from eigenveil_client.records.sources.excel import head_rows
 from eigenveil_client.records.sources.text_bytes import CHUNK, opened
 from eigenveil_client.records.sources.view import open_source
+from eigenveil_client.records.tables.errors import UNREADABLE
 from eigenveil_client.records.tables.source import (
     DELIMITED,
     MOST_SKIPPED,
-    UNREADABLE,
     WORKBOOKS,
     BadRecords,
     Dialect,

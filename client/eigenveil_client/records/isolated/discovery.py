@@ -10,10 +10,10 @@ from eigenveil_client.records.discovery.columns import QUANTILES, SeenColumn
 from eigenveil_client.records.discovery.look import MOST_COLUMNS, SeenTable
 from eigenveil_client.records.discovery.tables import MOST_TABLES, PossibleTable
 from eigenveil_client.records.discovery.words import Marks
-from eigenveil_client.records.isolated import tasks
 from eigenveil_client.records.isolated.checked import add, count, number, strict, text, texts
 from eigenveil_client.records.isolated.frames import ReaderFailure
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
+from eigenveil_client.records.isolated.requests import ReaderTask
 from eigenveil_client.records.tables.source import Dialect, RecordsConfig
 
 
@@ -21,8 +21,8 @@ def tables(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> list
     """Return the tables of a source that has several. Raises as `Reader.stream`."""
     found: list[PossibleTable] = []
     run_task(
-        config, tasks.list_tables, item=lambda one: add(found, [_table(one)], MOST_TABLES), limits=limits,
-        check=lambda done: None,
+        config, ReaderTask.LIST_TABLES, item=lambda one: add(found, [_table(one)], MOST_TABLES),
+        limits=limits, check=lambda done: None,
     )  # fmt: skip
     return found
 
@@ -31,8 +31,8 @@ def look_at(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> See
     """Return the content of one table, and the settings that read it. Raises as `Reader.stream`."""
     columns: list[SeenColumn] = []
     return run_task(
-        config, tasks.see_table, item=lambda one: add(columns, [_column(one)], MOST_COLUMNS), limits=limits,
-        check=lambda done: _seen(config, tuple(columns), done),
+        config, ReaderTask.SEE_TABLE, item=lambda one: add(columns, [_column(one)], MOST_COLUMNS),
+        limits=limits, check=lambda done: _seen(config, tuple(columns), done),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_common.concurrency import DEVNULL, ONE_THREAD, kill_process, start_isolated
@@ -19,8 +20,14 @@ RUNNING = 2**32  # no exit status of a process
 ENDING_SECONDS, LEAST_PAUSE = 10.0, 0.001
 # A memory limit counts reserved memory. Arrow's own allocators reserve a GiB at once. The system's allocator
 # retains the gap of each freed block, one for each column of a file, unless large blocks are mapped singly.
-SETTINGS = ONE_THREAD | {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": "131072"}
-PROGRAM = "eigenveil_client.records.isolated.program"
+# Mapping those of ordinary batches too, or returning them after each, would take as long as reading them.
+SETTINGS = ONE_THREAD | {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(2**21),
+    "MALLOC_TRIM_THRESHOLD_": str(2**25),
+    "MALLOC_ARENA_MAX": "8",  # each reserves 64 MiB; the default is eight for each core
+}
+PROGRAM, LIBRARY = "eigenveil_client.records.isolated.program", "pyarrow"
 
 
 class ForkServer:
@@ -34,7 +41,8 @@ class ForkServer:
         self._owner = 0
 
     def reader(self) -> tuple[int, socket.socket]:
-        """Return the process id of a new reader, and the socket to it."""
+        """Return the process id of a new reader, and the socket to it. Raises BadRecords: it cannot be
+        started; ModuleNotFoundError: as its library is not installed."""
         ours, theirs = socket.socketpair()
         with theirs:
             for _ in range(TRIES):
@@ -44,6 +52,8 @@ class ForkServer:
                     ended = isinstance(problem, ConnectionError)
                     why = "its process ended at once" if ended else problem.strerror
         ours.close()
+        if find_spec(LIBRARY) is None:
+            raise ModuleNotFoundError(f"No module named {LIBRARY!r}", name=LIBRARY)
         todo = f"Check that this user may run {sys.executable}, and the free memory"
         raise BadRecords(f"cannot start a reader of the records: {why}. {todo}", about="reader")
 

@@ -10,6 +10,7 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -24,6 +25,8 @@ HEAD = struct.Struct("<B3xIQ")
 MAX_JSON_BYTES = 2**20  # bytes of JSON in a frame
 MOST_ROWS = 2**24  # bytes of rows in a frame, or one row
 REQUEST_SIZE = struct.Struct("<Q")
+
+Item = Callable[[Any], None]  # sends or takes one plain value, as JSON has them
 
 
 class FrameKind(IntEnum):

@@ -29,7 +29,7 @@ from eigenveil_client.records.isolated.frames import (
     receive,
     row_layout,
 )
-from eigenveil_client.records.isolated.tasks import MEMORY, UNEXPECTED, ReaderRequest, Task
+from eigenveil_client.records.isolated.requests import MEMORY, UNEXPECTED, ReaderRequest, Task
 from eigenveil_client.records.tables.source import SQLITE, BadRecords, RecordsConfig
 from eigenveil_common.concurrency import SECRET_PREFIX
 from eigenveil_common.files import make_folder

@@ -22,9 +22,10 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from eigenveil.errors import Code, EigenveilError
+from eigenveil_client.records.isolated import tasks  # noqa: F401 - once, before readers are forked
 from eigenveil_client.records.isolated.fork_server import NUMBER_BYTES, RUNNING
 from eigenveil_client.records.isolated.frames import REQUEST_SIZE, FrameKind, send, send_rows
-from eigenveil_client.records.isolated.tasks import MEMORY, UNEXPECTED, ReaderRequest
+from eigenveil_client.records.isolated.requests import MEMORY, UNEXPECTED, ReaderRequest
 from eigenveil_client.records.scratch_files import FULL
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_common.log import frame_locations

@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import COUNTS, Bounds, ColumnProfile, PlausibleRanges
-from eigenveil_client.records.genotype_files import VariantList
-from eigenveil_client.records.isolated import tasks
 from eigenveil_client.records.isolated.checked import (
     add,
     column_profile,
@@ -29,15 +27,26 @@ from eigenveil_client.records.isolated.checked import (
 )
 from eigenveil_client.records.isolated.frames import ReaderFailure
 from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
+from eigenveil_client.records.isolated.requests import ReaderTask, Task
 from eigenveil_client.records.line_counts import LineCounts, UnreadableCells
-from eigenveil_client.records.offered import EVERY_COLUMN, OfferedColumns
+from eigenveil_client.records.recoding.offered import EVERY_COLUMN, OfferedColumns
 from eigenveil_client.records.recoding.rule import Rules
-from eigenveil_client.records.records import LINES, Records, RecordsSummary, RowSink, check_study, gathered
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
-from eigenveil_client.records.tables.cells import OnUnreadable
+from eigenveil_client.records.summary import (
+    LINES,
+    Records,
+    RecordsSummary,
+    RowSink,
+    VariantList,
+    check_study,
+    gathered,
+)
 from eigenveil_client.records.tables.lost import LostLines, LostReason
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event
+
+if TYPE_CHECKING:
+    from eigenveil_client.records.tables.cells import OnUnreadable
 
 Made = TypeVar("Made")
 BAD_COLUMNS = 4  # columns with bad cells for each that a study or a rule names, as rules read further columns
@@ -94,7 +103,7 @@ class Reader:
         most = study.max_records if self.most is None else self.most
         received = _ReceivedRecords(study, self.rules, sink, most)
         task = partial(
-            tasks.read_records, study=study, rules=self.rules, plausible=dict(self.plausible),
+            ReaderTask.READ_RECORDS, study=study, rules=self.rules, plausible=dict(self.plausible),
             tolerant=unreadable is not None, scratch=self.scratch, offered=self.offered,
         )  # fmt: skip
         done = run_task(
@@ -168,7 +177,7 @@ def line_counts(
         else:
             add(names, texts(one))
 
-    task = partial(tasks.count_lines, rules=rules, offered=offered, person=person)
+    task = partial(ReaderTask.COUNT_LINES, rules=rules, offered=offered, person=person)
     return run_task(
         config, task, item=item, limits=limits, check=lambda done: counts_of(done, lost, cells, names)
     )
@@ -176,7 +185,7 @@ def line_counts(
 
 def check_opens(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> None:
     """Raise an error if the records cannot be opened, whatever columns they have. Raises as `stream`."""
-    run_task(config, tasks.check_source, check=lambda done: None, limits=limits)
+    run_task(config, ReaderTask.CHECK_SOURCE, check=lambda done: None, limits=limits)
 
 
 def columns(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> tuple[str, ...]:
@@ -206,13 +215,13 @@ def _listed(config: RecordsConfig, limits: ReaderLimits) -> tuple[tuple[str, ...
             raise ReaderFailure
         return None if done is None else tuple(paths)
 
-    found = run_task(config, tasks.list_columns, item=item, limits=limits, check=check)
+    found = run_task(config, ReaderTask.LIST_COLUMNS, item=item, limits=limits, check=check)
     return tuple(names), found
 
 
 def digest(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> bytes:
     """Return the digest of all records. Raises as `stream`."""
-    return run_task(config, tasks.digest_source, limits=limits, check=digest_of)
+    return run_task(config, ReaderTask.DIGEST_SOURCE, limits=limits, check=digest_of)
 
 
 def profile(
@@ -223,7 +232,7 @@ def profile(
     limits: ReaderLimits = DEFAULT_LIMITS,
 ) -> list[ColumnProfile]:
     """Return a profile of each column in `wanted`, which maps names to bounds, if any. Raises as `stream`."""
-    task = partial(tasks.profile_columns, rules=rules, columns=dict(wanted), person=person)
+    task = partial(ReaderTask.PROFILE_COLUMNS, rules=rules, columns=dict(wanted), person=person)
     names = list(wanted)
     return _items(
         config, task, limits, column_profile, len(names), lambda found: [one.name for one in found] == names
@@ -232,7 +241,7 @@ def profile(
 
 def _items(
     config: RecordsConfig,
-    task: tasks.Task,
+    task: Task,
     limits: ReaderLimits,
     parse: Callable[[Any], Made],
     most: int,
@@ -253,7 +262,7 @@ def variants(path: Path, limits: ReaderLimits = DEFAULT_LIMITS) -> VariantList:
     """Return the variants that a file of genotypes lists. Raises as `stream`."""
     names: list[str] = []
     left_out = run_task(
-        RecordsConfig(source=path), tasks.list_variants,
+        RecordsConfig(source=path), ReaderTask.LIST_VARIANTS,
         item=lambda one: add(names, texts(one)), limits=limits, check=count,
     )  # fmt: skip
     return VariantList(columns=tuple(names), left_out=left_out)

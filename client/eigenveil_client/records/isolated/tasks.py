@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from eigenveil.study.study import Study
-from eigenveil_client.records import column_quality, genotype_files
+from eigenveil_client.records import genotype_files
 from eigenveil_client.records.column_quality import Bounds, PlausibleRanges
 from eigenveil_client.records.discovery.look import look_at
+from eigenveil_client.records.discovery.profiles import profile
 from eigenveil_client.records.discovery.tables import possible_tables
 from eigenveil_client.records.isolated.checked import MOST_NAMES
-from eigenveil_client.records.offered import OfferedColumns
+from eigenveil_client.records.isolated.frames import Item
+from eigenveil_client.records.recoding.offered import OfferedColumns
 from eigenveil_client.records.recoding.rule import Rules
-from eigenveil_client.records.records import RowSink, line_counts, open_reading, stream
+from eigenveil_client.records.records import line_counts, open_reading, stream
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.sources.columnar import ParquetTable
 from eigenveil_client.records.sources.delimited import CsvTable
 from eigenveil_client.records.sources.view import open_source
+from eigenveil_client.records.summary import RowSink
 from eigenveil_client.records.tables.cells import ignore
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 
 AT_ONCE = 64  # names in one frame
-MEMORY, UNEXPECTED = "reader-memory", "reader"  # subjects of a reader's errors that do not concern a file
-
-Item = Callable[[Any], None]
-# A task sends items and rows, and returns a final value. All but rows are plain values, as JSON has them.
-Task = Callable[[RecordsConfig, Item, RowSink], Any]
 
 
 def read_records(
@@ -112,7 +109,7 @@ def profile_columns(
 ) -> None:
     """Profile each column."""
     reading = open_reading(config, ignore)
-    for one in column_quality.profile(reading, rules, columns, person):
+    for one in profile(reading, rules, columns, person):
         item(asdict(one))
 
 
@@ -150,18 +147,3 @@ def _send_names(names: Sequence[str], config: RecordsConfig, item: Item) -> None
         raise BadRecords(f"{many}. List those of a part of it")
     for start in range(0, len(names), AT_ONCE):
         item(names[start : start + AT_ONCE])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderRequest:
-    """Request to a reader process. `begins`: the folder for relative paths. `memory`: a limit in bytes.
-    `seconds`: of processor time. `folders`: those to write in, the last for temporary files. `environment`:
-    settings of libpq for a database."""
-
-    config: RecordsConfig
-    task: Task
-    begins: Path
-    memory: int
-    seconds: float
-    folders: Sequence[Path]
-    environment: Mapping[str, str]

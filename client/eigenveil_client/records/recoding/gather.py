@@ -230,6 +230,9 @@ def blocks(
     if header is not None:
         yield from _gathered(rows, parsers, scratch, 0)
         return
+    if all(parser.rule.rows is None for parser in parsers):
+        yield from (batch.columns for batch in rows)
+        return
     for batch in rows:
         gathers, row_persons = [gather(parser.rule) for parser in parsers], row_by_row(len(batch.names))
         _add(gathers, row_persons, batch)

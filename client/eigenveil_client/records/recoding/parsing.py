@@ -5,7 +5,7 @@ stated."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -51,7 +51,9 @@ def numbers(header: str, column: pa.Array, rule: ColumnRule, dialect: Dialect) -
         raise BadRecords(f"column {header!r} holds {column.type}, not numbers. Convert it", about=header)
     infinite = np.isinf(values)
     found += faults(header, infinite, "an infinite number. Correct it, or mark it as missing")
-    values = np.where(infinite | _is_code(values, rule, column.type), np.nan, values)
+    missing = infinite | _is_code(values, rule, column.type) if rule.missing else infinite
+    if missing.any():
+        values = np.where(missing, np.nan, values)
     factor, offset = rule.linear
     if (factor, offset) != (1.0, 0.0):
         with np.errstate(over="ignore"):
@@ -76,7 +78,7 @@ def _is_code(values: FloatArray, rule: ColumnRule, kind: pa.DataType) -> NDArray
 
 def _parse_text(cells: pa.Array, rule: ColumnRule, marks: Dialect) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return text as numbers, and True where it is not a number."""
-    if (rule.missing, rule.censored, marks.decimal, marks.thousands) == ((), None, ".", ""):
+    if _is_simple(rule, marks):
         missing = pc.is_in(pc.utf8_lower(cells), pa.array(MISSING))
         plain_cells = pc.if_else(missing, pa.scalar(None, pa.string()), cells)
         with suppress(pa.ArrowInvalid):  # a cell is not a number: parse each by itself
@@ -85,6 +87,11 @@ def _parse_text(cells: pa.Array, rule: ColumnRule, marks: Dialect) -> tuple[Floa
     found = _parse_words(words.words, rule, marks)
     bad = words.present & found.is_null().to_numpy(zero_copy_only=False)
     return words.values(_to_floats(found)), words.where(bad)
+
+
+def _is_simple(rule: ColumnRule, marks: Dialect) -> bool:
+    """Return True if cells of text are numbers as Arrow writes them, or the usual words for "missing"."""
+    return (rule.missing, rule.censored, marks.decimal, marks.thousands) == ((), None, ".", "")
 
 
 def _parse_words(words: pa.Array, rule: ColumnRule, marks: Dialect) -> pa.Array:
@@ -189,6 +196,12 @@ class ColumnParser:
         """The columns of the records that it uses."""
         return tuple(header for header in (self.header, self.since, self.by) if header is not None)
 
+    @property
+    def is_number(self) -> bool:
+        """True if a cell is the number itself, before its unit is converted."""
+        words = self.rule.rows is Rows.COUNT or self.rule.levels or self.rule.values
+        return self.since is None and not words
+
     def cells_and_dates(self, columns: Columns, dialect: Dialect) -> tuple[ColumnCells, ...]:
         """Return a number for each row of a batch, and its date if the rule chooses rows by date."""
         cells = self._cells(columns, dialect)
@@ -228,6 +241,16 @@ def column_parser(
         raise BadRecords(f"column {rule.header!r} is in {units}", about=name)
     since, by = (other and headers.find(other) for other in (rule.years_since, rule.by))
     return ColumnParser(rule=rule, header=header, since=since, by=by, level=level)
+
+
+def number_headers(parsers: Sequence[ColumnParser], dialect: Dialect, person: str | None) -> frozenset[str]:
+    """Return the columns of the records of which only such numbers are used, never the text."""
+    simple = [
+        one for one in parsers if one.is_number and _is_simple(one.rule, one.rule.number_marks(dialect))
+    ]
+    text = {header for one in parsers if one not in simple for header in one.headers}
+    text |= {one.by for one in parsers if one.by is not None}
+    return frozenset({one.header for one in simple} - text - {person})
 
 
 def check_rules(headers: tuple[str, ...], rules: Rules) -> None:

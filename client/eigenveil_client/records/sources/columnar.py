@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from eigenveil_client.records.tables.batches import batch_rows
+from eigenveil_client.records.tables.errors import reads
 from eigenveil_client.records.tables.lost import LostLines
 from eigenveil_client.records.tables.source import (
     DELIMITED,
@@ -19,7 +20,6 @@ from eigenveil_client.records.tables.source import (
     OnLost,
     digest,
     kind_of,
-    reads,
     unreadable,
 )
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil_client.records.tables.codes import MISSING, number
-from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, Headers, OnLost, Source
+from eigenveil_client.records.tables.errors import UNREADABLE
+from eigenveil_client.records.tables.source import BadRecords, Headers, OnLost, Source
 
 TEXT = (pa.types.is_string, pa.types.is_large_string)
 BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from eigenveil.dictionary.dictionary import folded
 
@@ -24,6 +25,7 @@ def is_record_number(name: str, persons: Iterable[str]) -> bool:
     return _stem(name) in {_stem(one) for one in persons if one}
 
 
+@lru_cache(maxsize=2**14)  # a site decides every second about a study that it answers
 def _stem(name: str) -> str:
     word = folded(name_and_unit(name)[0])
     ending = next((one for one in NUMBERING if word.endswith(one) and word != one), "")

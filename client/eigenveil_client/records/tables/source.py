@@ -8,16 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
-
-import pyarrow as pa
 
 from eigenveil.dictionary.dictionary import similar_names
 from eigenveil.errors import Code, RequestError
@@ -26,6 +22,9 @@ from eigenveil_client.records.tables.lost import LostLines
 from eigenveil_client.records.tables.names import name_and_unit
 from eigenveil_client.records.tables.units import is_row_of_units
 from eigenveil_common.config import ABOVE_ZERO, between, check_rules, ensure, key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DECIMALS = (".", ",")
 THOUSANDS = ("", ".", ",", " ", "'", "_", "\u00a0", "\u202f")
@@ -176,9 +175,6 @@ def content_of(path: Path) -> str:
     return "it is text. If it is a table, give its name the ending .csv" if head and b"\0" not in head else ""
 
 
-# Arrow's MemoryError is one of these as well: callers let it pass, and the reader process reports it.
-UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError, EOFError, zlib.error)
-
 OnLost = Callable[[int], None]  # called with the number of lost lines of a file
 
 
@@ -296,14 +292,3 @@ def digest(*paths: Path, extra: bytes = b"") -> bytes:
         except OSError as problem:
             raise BadRecords(f"cannot read {path}: {problem.strerror}") from None
     return found[0] if len(found) == 1 and not extra else hashlib.sha256(b"".join([*found, extra])).digest()
-
-
-@contextmanager
-def reads(path: Path) -> Iterator[None]:
-    """Raise an error of Arrow or the system as BadRecords that names the file, and no cell."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except UNREADABLE:
-        raise unreadable(path) from None

@@ -21,7 +21,7 @@ from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.discovery.persons import possible_persons
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.parsing import check_rules
-from eigenveil_client.records.records import ConstantColumns
+from eigenveil_client.records.summary import ConstantColumns
 from eigenveil_client.records.tables.cells import ignore
 from eigenveil_client.records.tables.source import Headers
 from eigenveil_client.site import config as site_config

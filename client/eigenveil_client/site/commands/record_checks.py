@@ -15,7 +15,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.study.study import Study
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.parsing import column_parser
-from eigenveil_client.records.records import check_study
+from eigenveil_client.records.summary import check_study
 from eigenveil_client.records.tables.cells import ignore
 from eigenveil_client.records.tables.source import Headers, MissingColumn
 from eigenveil_client.site.config import SiteConfig, plausible_ranges, record_reader

@@ -14,11 +14,13 @@ from eigenveil_client.site.commands.consent import verdicts
 from eigenveil_client.site.commands.record_checks import read_headers
 from eigenveil_client.site.commands.terminal import moment, show_table
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.engine.progress import read_progress
 from eigenveil_client.site.next_steps import decide_by_text
 from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SignatureStatus, analyst_view
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.store_access import is_served
 from eigenveil_common.command import console, shell_command
 
 COUNTED = {
@@ -30,14 +32,17 @@ COUNTED = {
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """Return every received study that the rules did not decline, as plain values, oldest first.
 
-    `reason` lists the rules that prevent an approval, or the reason of the last refusal. `by`, `word` and
-    `text` are of a person's decision, and confidential. `declined` counts the plans declined by rule, by day,
+    `loading` is the number of records loaded so far, while they are. `reason` lists the rules that prevent an
+    approval, or the reason of the last refusal. `by`, `word` and `text` are of a person's decision, and
+    confidential. `declined` counts the plans declined by rule, by day,
     analyst (empty: all others) and rule, and `ended_unanswered` those that ended before anything left.
     `proofs` are the declined plans stored whole."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows, every = [], store.studies.all()
     pending = any(received.status is ConsentStatus.PENDING for received in every)
     headers = read_headers(config) if pending else None
+    # Of a daemon that was killed, the file stays.
+    loading = found if (found := read_progress(config.state)) and is_served(config.state) else {}
     for received in every:
         plan = received.read_plan()
         rows.append({
@@ -47,6 +52,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "signature": analyst_view(config.identity, plan, received.signed,
             store.clock_time())["status"],
             "status": received.status.value,
+            "loading": loading.get(received.plan),
             "person": received.person,
             "by": received.decided_by,
             "decided": received.decided_at,
@@ -140,6 +146,8 @@ def show_studies(view: dict[str, Any], config_file: Path) -> None:
 
 def _decided(row: dict[str, Any]) -> str:
     """Return a study's status; a person's decision stays visible after the end."""
+    if row["loading"] is not None:
+        return f"{row['status']}, loading: {row['loading']:,} records so far"
     if not row["person"]:
         return str(row["status"])
     over = ", ended" if row["status"] == ConsentStatus.ENDED.value else ""

@@ -4,7 +4,8 @@ refusal."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,9 +15,11 @@ from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import KINDS
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
 from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil_client.connection.identity import CurrentIdentity
+from eigenveil_client.site.daemon.loading import LoadsAhead
 from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica, refuse_if
 from eigenveil_client.site.engine.engine import LoadedRecords, RecordEngine, zeros
 from eigenveil_client.site.policy import Policy
@@ -35,12 +38,24 @@ MAX_LOADED_STUDIES = 4  # studies with loaded records; one more unloads the olde
 
 @dataclass(eq=False)
 class RecordAnswers:
-    """Answers of one site, from the records that `engine` stores."""
+    """Answers of one site, from the records that `engine` stores. `require` raises an error once a study is
+    not answered any more."""
 
     _policy: Policy
     _store: SiteStore
     _engine: RecordEngine
+    _require: Callable[[str], object]
+    _loader: Executor | None = None
+    ahead: LoadsAhead = field(init=False)
     _loaded_records: dict[str, LoadedRecords] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = LoadsAhead(self._read, self._loader)
+
+    def may_load_ahead(self, plan: str) -> bool:
+        """True if no load of this study has begun, and no other has to be unloaded for it."""
+        room = MAX_LOADED_STUDIES - len(self._loaded_records)  # of loads ahead
+        return plan not in self._loaded_records and self.ahead.may_begin(plan, room)
 
     def values(self, plan: Plan, round_query: RoundQuery) -> IntArray:
         """Return the answer; load and compute in any case, and only then raise an error of the records."""
@@ -49,6 +64,7 @@ class RecordAnswers:
             values = records.answer(round_query.query, round_query.priced.frame)
         except Exception:
             self.forget(plan.digest)  # unreadable records are loaded again the next time
+            self._engine.forget([plan.digest])
             records.close()
             raise
         if problem is not None:
@@ -56,13 +72,21 @@ class RecordAnswers:
             raise problem
         return values
 
+    def is_quick(self, plan: str, query: pb.Query) -> bool:
+        """True if the answer to a query takes some milliseconds; False while its records are not loaded."""
+        field = query.WhichOneof("kind") or ""
+        records, kind = self._loaded_records.get(plan), KINDS.get(field.replace("_", "-"))
+        return records is not None and kind is not None and records.is_quick(kind, query.ByteSize() // 8)
+
     def forget(self, plan: str) -> None:
         """Release the records of a study."""
+        self.ahead.forget(plan)
         if plan in self._loaded_records:
             self._loaded_records.pop(plan).close()
 
     def retain(self, plans: Container[str]) -> None:
         """Release all records except those of `plans`."""
+        self.ahead.retain(plans)
         for plan in [records for records in self._loaded_records if records not in plans]:
             self.forget(plan)
 
@@ -70,13 +94,39 @@ class RecordAnswers:
         """Return the records of a study and their error, with which they are loaded again the next time."""
         if plan.digest in self._loaded_records:
             return self._loaded_records[plan.digest], None
-        while len(self._loaded_records) >= MAX_LOADED_STUDIES:
-            self.forget(next(iter(self._loaded_records)))
+        self._make_room(plan.digest)
         records, problem = self._load(plan)
         if problem is None:
             self._loaded_records[plan.digest] = records
             failpoint("records-loaded")
         return records, problem
+
+    def _make_room(self, plan: str) -> None:
+        """Release the oldest records of other studies, first of those that were queried, until one more study
+        has room."""
+        others = [one for one in (*self._loaded_records, *self.ahead.plans) if one != plan]
+        for oldest in others[: max(0, len(others) + 1 - MAX_LOADED_STUDIES)]:
+            self.forget(oldest)
+
+    def tidy(self) -> None:
+        """Drop kept records that are too old, or that a study used from which a person withdrew."""
+        self._engine.tidy(self._store.studies.withdrawn)
+
+    def _read(self, plan: Plan) -> LoadedRecords:
+        """Return the records of a study; none that are kept after a withdrawal. A load ends once its study is
+        not answered any more. Raises PeerError, code `unreachable`, once the daemon stops: what its end does
+        to a load is refused to nobody."""
+
+        def require() -> None:
+            self.ahead.require_open()
+            self._require(plan.digest)
+
+        self.tidy()
+        try:
+            return self._engine.load(plan, require)
+        except Exception:
+            self.ahead.require_open()
+            raise
 
     def _load(self, plan: Plan) -> tuple[LoadedRecords, EigenveilError | None]:
         """Load the records, and return them with their error; zeros stand in for unreadable records.
@@ -84,7 +134,7 @@ class RecordAnswers:
         The number of persons and the quality of columns are checked on the whole file, by the site's own
         thresholds and ranges. Otherwise the analyst could choose the persons that a refusal is about."""
         try:
-            records = self._engine.load(plan)
+            records = self.ahead.take(plan.digest) or self._read(plan)
         except RequestError as problem:
             return zeros(self._policy.minimum_records, plan.study), problem
         try:
@@ -195,7 +245,7 @@ class MaskedReplies:
         checked_attempt = VerifiedAttempt(attempt, stated)
         try:
             self._secrets.shared_secrets(plan, attempt, own)
-            previous = self._previous_answer(plan, attempt)
+            previous = self._previous_answer(plan, round_query, attempt)
         except (PeerError, RequestError):
             self._store.attempts.refuse(checked_attempt)
             raise
@@ -205,7 +255,7 @@ class MaskedReplies:
         session.mark_saved()
         return MaskedAnswer(contribution=previous, number=attempt.number)
 
-    def _previous_answer(self, plan: Plan, attempt: Attempt) -> Contribution | None:
+    def _previous_answer(self, plan: Plan, round_query: RoundQuery, attempt: Attempt) -> Contribution | None:
         """Return the answer sent for this attempt before; None if the attempt may be answered now."""
         number, answered = attempt.number, self._store.attempts.answered(attempt.plan, attempt.round)
         if answered.get(number, attempt.digest) != attempt.digest:
@@ -219,11 +269,17 @@ class MaskedReplies:
                 "both signed statements are stored as evidence",
             )
         sent = self._store.attempts.sent(attempt, self._member.identity.name) if number in answered else None
-        refuse_if(
-            sent is None and not max(answered, default=0) < number <= plan.study.attempts,
-            f"attempt {number} at {round_label(attempt.round)} is not next: attempts up to "
-            f"{max(answered, default=0)} were answered, and the study allows {plan.study.attempts}",
-        )
+        if sent is None:
+            label, latest = f"attempt {number} at {round_label(attempt.round)}", max(answered, default=0)
+            refuse_if(
+                not latest < number <= plan.most_attempts,
+                f"{label} is not next: attempts up to {latest} were answered, and the study allows "
+                f"{plan.most_attempts}",
+            )
+            refuse_if(
+                not self._store.rounds.pool_covers(plan, round_query),
+                f"{label} costs more than is left of what the study set aside for repeated attempts",
+            )
         return sent
 
     def _make_answer(
@@ -250,7 +306,8 @@ class MaskedReplies:
         wait_for_tick()  # the time of drawing would reveal the share
         self._outgoing.masked(plan, round_query, checked_attempt, answer, session.unsaved(), current_secrets)
         session.mark_saved()
-        if attempt.number == plan.study.attempts:
+        last = attempt.number == plan.most_attempts
+        if last or not self._store.rounds.pool_covers(plan, round_query):
             self._exact_answers.pop(plan.digest)
         event("round-answered", study=round_query.plan_digest, round=round_query.round)
         return MaskedAnswer(contribution=answer, number=attempt.number)

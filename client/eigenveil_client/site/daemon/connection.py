@@ -1,6 +1,7 @@
 """Work of one connection: request work, answer it, send the answer, until the connection is lost or old. An
 answer and the next request go in one call, so a round takes one round trip; a large answer has its own
-calls."""
+calls. A query that is answered in milliseconds is answered on the event loop, in one step; other work runs in
+a thread, because the loop also notes progress every second [0045]."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.sender import TransferLimits, fits_with_request, send
-from eigenveil_client.site.daemon.worker import Postponed, Reply, Sendable, SiteWorker
+from eigenveil_client.site.daemon.worker import Consent, Postponed, Reply, Sendable, SiteWorker
 from eigenveil_common.log import event, log_error
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
+from eigenveil_common.storage.sqlite import WouldWait
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -36,6 +38,9 @@ BREACH_REASONS = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 T = TypeVar("T")
 RoundAttempt = tuple[int, int]  # a round and its attempt; 0 before the first, or without attempts
 BEFORE_ANY: RoundAttempt = (-1, 0)
+
+
+Decisions = tuple[Consent, frozenset[str]]
 
 
 class ConnectionLost(Exception):
@@ -54,6 +59,12 @@ async def remote(awaitable: Awaitable[T]) -> T:
         raise ConnectionLost(problem) from problem
 
 
+def _notify(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
+    """Set an event of the loop from another thread; nothing if the loop has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(changed.set)
+
+
 class SiteConnection:
     """Work of one connection. `answered` starts empty: the coordinator repeats open queries."""
 
@@ -69,8 +80,9 @@ class SiteConnection:
         )
         self._poll = min(limits.long_poll_ms / 1000, MAX_POLL_SECONDS) + POLL_SLACK_SECONDS
         self._answered: dict[str, RoundAttempt] = {}  # the latest of each plan
-        # Plans that wait, and accepted plans.
-        self._sent_decisions: tuple[frozenset[str], dict[str, bool]] = (frozenset(), {})
+        # With the accepted plans whose records are being loaded; none before the first request.
+        self._sent_decisions: Decisions | None = None
+        self._load_ended = asyncio.Event()
         # Sent with the next request, until it has arrived.
         self._queued_reply: Contribution | MaskedAnswer | Ready | None = None
         self._suspicious = 0
@@ -79,20 +91,15 @@ class SiteConnection:
         """Work until the connection is lost, old or `stop_requested`. Raises ConnectionLost, or as
         `SiteWorker.work`."""
         began = time.monotonic()
-        self._pending_call = await self._start_call()
+        loop = asyncio.get_running_loop()
+        self._worker.ahead.ended = partial(_notify, loop, self._load_ended)
+        self._pending_call = self._start_call()
         try:
             while time.monotonic() - began < CONNECTION_SECONDS and not stop_requested():
                 response = await self._next_response()
-                known = self._worker.known_plans()
-                fetched = await self._fetch_missing(response)
-                keys = await self._fetch_keys(response)
-                result = await asyncio.to_thread(self._worker.work, response, fetched, keys)
-                await self._throttle(result, response.ByteSize() == 0 or self._worker.known_plans() != known)
-                reply = None if isinstance(result, Postponed) else result
-                if reply is not None and await self._is_withdrawn(reply):
-                    reply = None
+                reply = await self._reply_to(response)
                 self._queued_reply = reply if fits_with_request(reply, self._limits) else None
-                self._pending_call = await self._start_call()
+                self._pending_call = self._start_call()
                 if reply is not None and self._queued_reply is None:
                     await self._deliver(reply)
             if self._queued_reply is not None:  # the call that should have carried it never starts
@@ -102,47 +109,70 @@ class SiteConnection:
         finally:
             await self._cancel_pending()
 
+    async def _reply_to(self, response: pb.NextWorkResponse) -> Sendable | None:
+        """Work on a response; return the reply to send, if it may still be sent."""
+        known = self._worker.known_plans()
+        result = await self._work_on(response)
+        await self._throttle(result, response.ByteSize() == 0 or self._worker.known_plans() != known)
+        if result is None or isinstance(result, Postponed):
+            return None
+        return result if self._worker.may_send(result) else None
+
+    async def _work_on(self, response: pb.NextWorkResponse) -> Reply | None:
+        """Work on a response: at once, or in a thread if that takes longer or waits for another process."""
+        with suppress(WouldWait):
+            if self._worker.is_quick(response):
+                return self._worker.work_at_once(response)
+        fetched = await self._fetch_missing(response)
+        keys = await self._fetch_keys(response)
+        return await asyncio.to_thread(self._worker.work, response, fetched, keys)
+
     async def _next_response(self) -> pb.NextWorkResponse:
         """Return the coordinator's response; send a new request after a person's decision."""
         while True:
             seconds = DECISION_POLL_SECONDS if self._worker.known_plans() else None
-            done, _ = await asyncio.wait({self._pending_call}, timeout=seconds)
-            if done:
+            loaded = asyncio.create_task(self._load_ended.wait())
+            waiting = {self._pending_call, loaded}
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            loaded.cancel()
+            self._load_ended.clear()
+            if self._pending_call.done():
                 return self._pending_call.result()
-            if await asyncio.to_thread(self._current_decisions) != self._sent_decisions:
+            if self._current_decisions() != self._sent_decisions:
                 await self._cancel_pending()
-                if self._queued_reply is not None and await self._is_withdrawn(self._queued_reply):
+                if self._queued_reply is not None and not self._worker.may_send(self._queued_reply):
                     self._queued_reply = None
-                self._pending_call = await self._start_call()
+                self._pending_call = self._start_call()
 
     async def _cancel_pending(self) -> None:
         self._pending_call.cancel()
         with suppress(asyncio.CancelledError, ConnectionLost):
             await self._pending_call
 
-    def _current_decisions(self) -> tuple[frozenset[str], dict[str, bool]]:
-        agreed = self._worker.agreed()  # first: a plan approved in between is then in neither set
-        return self._worker.awaiting_approval(), agreed
+    def _current_decisions(self) -> Decisions:
+        consent = self._worker.consent()
+        return consent, self._worker.load_ahead(consent.accepted) & consent.accepted.keys()
 
-    async def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
-        """Start the next request; its content is read in a thread."""
-        self._sent_decisions = awaiting_approval, agreed = await asyncio.to_thread(self._current_decisions)
-        known, checkpoint = await asyncio.to_thread(self._stored_state)
+    def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
+        """Start the next request."""
+        self._load_ended.clear()  # what ends from now on changes what is sent
+        self._sent_decisions = consent, loading = self._current_decisions()
+        known = self._worker.known_release_counts()
         request = pb.NextWorkRequest(
-            awaiting_approval=[bytes.fromhex(plan) for plan in sorted(awaiting_approval)],
-            agreed=[pb.Agreed(plan_digest=bytes.fromhex(one), person=by) for one, by in agreed.items()],
+            awaiting_approval=[bytes.fromhex(plan) for plan in sorted(consent.waiting)],
+            agreed=[
+                pb.Agreed(plan_digest=bytes.fromhex(one), person=by) for one, by in consent.accepted.items()
+            ],
+            loading=[bytes.fromhex(plan) for plan in sorted(loading)],
             known_plans=[bytes.fromhex(plan) for plan in known],
             stored_releases=list(known.values()),
             answered=[
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round, attempt=number)
                 for plan, (round, number) in self._answered.items()
             ],
-            checkpoint_digest=checkpoint,
+            checkpoint_digest=self._worker.store.checkpoints.digest(),
         )
         return asyncio.create_task(self._next_work(request))
-
-    def _stored_state(self) -> tuple[dict[str, int], bytes]:
-        return self._worker.known_release_counts(), self._worker.store.checkpoints.digest()
 
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
         began, response = time.monotonic(), None
@@ -213,9 +243,6 @@ class SiteConnection:
         self._suspicious = self._suspicious + 1 if suspicious else 0
         if self._suspicious > 1:
             await asyncio.sleep(backoff_seconds(self._suspicious))
-
-    async def _is_withdrawn(self, reply: Sendable) -> bool:
-        return not await asyncio.to_thread(self._worker.may_send, reply)
 
     async def _deliver(
         self, reply: Sendable, next_request: pb.NextWorkRequest | None = None

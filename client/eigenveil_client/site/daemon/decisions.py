@@ -20,9 +20,10 @@ from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.policy_sections import LowQualityColumns
 from eigenveil_client.site.roster import analysts, peers
 from eigenveil_client.site.roster.roster import RosterUnusable
+from eigenveil_client.site.state.confirmed_kinds import KINDS
 from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
-from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.store import ConsentBasis, SiteStore
 from eigenveil_common.log import event, log_error
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -111,6 +112,9 @@ class AwaitingDecision(Exception):
     """A study that waits for a person's decision: neither an answer nor a refusal is sent."""
 
 
+PlanStatuses = dict[str, tuple[ConsentStatus, bool]]  # by the plan's digest
+
+
 class PlanDecisions:
     """Decisions about the plans that one site receives. `engine` checks that it can compute their answers."""
 
@@ -122,9 +126,14 @@ class PlanDecisions:
         self._store = store
         self._engine = engine
         self._plans: dict[str, Plan] = {}
+        self._rosters = [str(member.folder / kind.file) for kind in KINDS]
+        # The last decision about a study: its basis, and the error code of a refusal.
+        self._decided: dict[str, tuple[ConsentBasis, str | None]] = {}
         # Ordered sets: plans that are stored, and plans of which only a digest is stored.
         self._open_plans = dict.fromkeys(store.studies.not_ended())
         self._declined = dict.fromkeys(store.declined.not_ended())
+        # With the changes and the open plans as of which they were read: another thread asks, too.
+        self._statuses: tuple[object, PlanStatuses] | None = None
 
     @property
     def open_plans(self) -> list[str]:
@@ -136,8 +145,20 @@ class PlanDecisions:
         """The plans that the rules declined last, then the open plans."""
         return [*self._declined, *self._open_plans]
 
+    def statuses(self) -> PlanStatuses:
+        """Return the present status of each open plan, and if a person set it; read again after a change."""
+        plans, known = tuple(self._open_plans), self._statuses
+        now = self._store.database.changes(), plans  # before the rows
+        if known is None or known[0] != now:
+            known = self._statuses = now, self._store.studies.statuses(plans)
+        return known[1]
+
+    def is_accepted(self, digest: str) -> bool:
+        """Return True if the site accepts a plan now."""
+        return self.statuses().get(digest, (None, False))[0] is ConsentStatus.ACCEPTED
+
     def forget(self, digest: str) -> None:
-        for known in (self._plans, self._open_plans, self._declined):
+        for known in (self._plans, self._open_plans, self._declined, self._decided):
             known.pop(digest, None)
 
     def _remember_declined(self, digest: str) -> None:
@@ -242,28 +263,40 @@ class PlanDecisions:
         return received
 
     def agreed(self, digest: str) -> Plan:
-        """Return the plan of a query if it is answered now: when the query arrives, and when its answer is
-        committed. Raises as `accepted`, `Policy.require` and `analysts.require`."""
+        """Return the plan of a query if it is answered now: when the query arrives, when its answer is
+        committed, and when it is sent. A decision is repeated once its basis has changed. Raises as
+        `accepted`, `Policy.require` and `analysts.require`."""
+        basis = self._store.consent_basis(self._rosters)  # before anything is read
+        if self._decided.get(digest) == (basis, None):
+            return self._plans[digest]
         received = self.accepted(digest)
         plan = self._parsed_plan(received)
         # Checked again: the time, site.toml, a roster or the program may have changed.
         self._store.confirmed.require(self._member.folder)
         analysts.require(self._member.folder, plan, received.signed, self._store.clock_time())
         self._require_policy(plan)
+        self._decided[digest] = basis, None
         return plan
 
     def refusal_code(self, digest: str) -> str | None:
-        """Return the error code of the reason why a study is not answered now, or None. Raises InternalError,
-        code `storage`, and RosterUnusable."""
+        """Return the error code of the reason why a study is not answered now, or None. A decision is
+        repeated once its basis has changed. Raises InternalError, code `storage`, and RosterUnusable."""
+        basis = self._store.consent_basis(self._rosters)  # before anything is read
+        decided = self._decided.get(digest)
+        if decided is not None and decided[0] == basis:
+            return decided[1]
         try:
             self.agreed(digest)
         except AwaitingDecision:
-            return ConsentStatus.PENDING.value
+            code = ConsentStatus.PENDING.value
         except EigenveilError as problem:
             if problem.code is Code.STORAGE or isinstance(problem, RosterUnusable):
                 raise
-            return str(problem.code.value)
-        return None
+            code = problem.code.value
+        else:
+            return None
+        self._decided[digest] = basis, code
+        return code
 
     def _parsed_plan(self, received: ReceivedPlan) -> Plan:
         if received.plan not in self._plans:

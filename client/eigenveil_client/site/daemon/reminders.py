@@ -42,5 +42,5 @@ def remind(store: SiteStore, waiting: Iterable[str]) -> None:
 async def remind_periodically(worker: SiteWorker) -> None:
     """Look for due reminders every minute, in a thread. Raises as `remind`."""
     while True:
-        await asyncio.to_thread(lambda: remind(worker.store, worker.awaiting_approval()))
+        await asyncio.to_thread(lambda: remind(worker.store, worker.consent().waiting))
         await asyncio.sleep(LOOK_SECONDS)

@@ -172,6 +172,9 @@ class PeerChanged(RequestError):
     anything, until a person has decided."""
 
 
+ReceivedKey = tuple[SignedStudyKey, StudyKey]  # a signed statement, and what it states
+
+
 class PeerSecrets:
     """Secrets for the masks of an attempt, shared only with sites that people here have confirmed [R28], by
     keys that last for one study [R36]."""
@@ -179,7 +182,8 @@ class PeerSecrets:
     def __init__(self, member: CurrentIdentity) -> None:
         self._name = member.identity.name
         self._roster = Roster(PEERS, member.folder)
-        self._received: dict[str, dict[str, SignedStudyKey]] = {}  # keys of other sites by plan and digest
+        self._received: dict[str, dict[str, ReceivedKey]] = {}  # keys of other sites by plan and digest
+        self._verified: set[tuple[bytes, SignedStudyKey]] = set()  # with the key that signed it
         self._shared: dict[tuple[str, str], bytes] = {}  # by the digests of both keys
 
     def missing(self, attempt: Attempt) -> list[str]:
@@ -195,8 +199,8 @@ class PeerSecrets:
         received = self._received.setdefault(attempt.plan, {})
         for signed in keys:
             fits = len(signed.signed_json) <= signed.most_bytes
-            if fits and (digest := signed.read().digest) in attempt.members.values():
-                received[digest] = signed
+            if fits and (stated := signed.read()).digest in attempt.members.values():
+                received[stated.digest] = signed, stated
         for gone in received.keys() - set(attempt.members.values()):
             del received[gone]
 
@@ -208,6 +212,7 @@ class PeerSecrets:
     def forget(self, plan: str) -> None:
         """Forget the keys of a study, and all secrets."""
         self._received.pop(plan, None)
+        self._verified.clear()
         self._shared.clear()
 
     def shared_secrets(self, plan: Plan, attempt: Attempt, own: OwnStudyKey) -> dict[str, bytes]:
@@ -221,19 +226,26 @@ class PeerSecrets:
         if missing := self.missing(attempt):
             raise _attempt_refused(attempt, f"{len(missing)} keys of its sites did not come with it")
         others = {name: received[key] for name, key in attempt.members.items() if name != self._name}
-        stated = {name: signed.read() for name, signed in others.items()}
+        stated = {name: key for name, (_, key) in others.items()}
         confirmed = self._roster.confirmed()
         self._check_cards(attempt, stated, confirmed)
         if unknown := sorted(others.keys() - confirmed.keys()):
             log_error("unknown-peer", study=attempt.plan, round=attempt.round, sites=", ".join(unknown))
             raise _attempt_refused(attempt, f"the key card of {', '.join(unknown)} is not confirmed here")
-        for name, signed in others.items():
+        for name, (signed, _) in others.items():
             try:
-                signed.check(confirmed[name].signing)
+                self._check_signature(signed, confirmed[name].signing)
             except PeerError as problem:
                 why = f"the key of {name} for the study is not signed by its confirmed card"
                 raise _attempt_refused(attempt, why) from problem
         return {name: self._secret(own, key) for name, key in stated.items()}
+
+    def _check_signature(self, signed: SignedStudyKey, signing: bytes) -> None:
+        """Require that a card's key signed these bytes; computed once for both. Raises as
+        `SignedStudyKey.check`."""
+        if (signing, signed) not in self._verified:
+            signed.check(signing)
+            self._verified.add((signing, signed))
 
     def _check_cards(
         self, attempt: Attempt, stated: Mapping[str, StudyKey], confirmed: Mapping[str, SiteKeyCard]

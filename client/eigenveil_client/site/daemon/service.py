@@ -38,10 +38,10 @@ from eigenveil_client.site.daemon.metrics import Contact, write_periodically
 from eigenveil_client.site.daemon.reminders import remind_periodically
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.engine import make_engine
+from eigenveil_client.site.engine.progress import LoadProgress, progress_file
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.state.store_access import exclusive_lock, note_configuration, open_site_store
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, Level, fail, ok, warn
@@ -55,6 +55,7 @@ STABLE_SECONDS = 5.0  # a connection that lasted so long is retried at once
 EXPIRY_WARNING = timedelta(days=2)
 LIST_WARNING = timedelta(days=30)
 CLOCK_WARNING_MS = 60_000
+TIDY_SECONDS = 1.0
 
 
 class SiteDaemon:
@@ -89,6 +90,7 @@ class SiteDaemon:
             store.note_periodically(),
             store.traffic.flush_periodically(),
             remind_periodically(self._worker),
+            tidy_periodically(self._worker),
         )
         tasks = [asyncio.create_task(work) for work in background]
         try:
@@ -193,6 +195,13 @@ class SiteDaemon:
             await asyncio.gather(renewal, return_exceptions=True)
 
 
+async def tidy_periodically(worker: SiteWorker) -> None:
+    """Drop records that may not be kept, every second, in a thread. Raises InternalError: code `storage`."""
+    while True:
+        await asyncio.sleep(TIDY_SECONDS)
+        await asyncio.to_thread(worker.tidy)
+
+
 ENDS_SOON_DAYS = 30  # of the ethics approval
 
 
@@ -240,7 +249,8 @@ def serve(config: SiteConfig) -> None:
     reader.check_opens(config.records, config.engine.reading)
     with exclusive_lock(config.state) as lock, open_site_store(config) as store:
         note_configuration(lock, config)
-        worker = SiteWorker(first, config.policy, store, make_engine(config))
+        engine = make_engine(config, LoadProgress(progress_file(config.state)))
+        worker = SiteWorker(first, config.policy, store, engine)
         federation = first.identity.federation
         started = {"event": "serving", "site": config.name, "federation": federation}
         click.echo(json.dumps(started | {"coordinator": first.addresses[0]}, sort_keys=True))
@@ -252,17 +262,25 @@ def serve(config: SiteConfig) -> None:
         daemon = SiteDaemon(worker, identity, statement_of(config))
         count: Callable[[str], None] = lambda outcome: daemon.contact.notices.update((outcome,))  # noqa: E731
         with notifications(config.notify, federation=federation, site=config.name, count=count):
-            asyncio.run(_until_stopped(daemon, config.metrics_file, store))
+            try:
+                asyncio.run(_until_stopped(daemon, worker, config.metrics_file))
+            finally:
+                worker.ahead.close()
         log.event("stopped", site=config.name)
 
 
-async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:
+async def _until_stopped(daemon: SiteDaemon, worker: SiteWorker, metrics: Path | None) -> None:
     task = asyncio.ensure_future(daemon.run())
     if metrics is not None:
-        writing = write_periodically(metrics, daemon.contact, lambda: store.ledger.totals)
+        writing = write_periodically(metrics, daemon.contact, lambda: worker.store.ledger.totals)
         written = asyncio.ensure_future(writing)
         task.add_done_callback(lambda _: written.cancel())
+
+    def stop() -> None:
+        worker.ahead.close()  # the end of the loop waits for a thread that may wait for a load
+        task.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     with suppress(asyncio.CancelledError):
         await task

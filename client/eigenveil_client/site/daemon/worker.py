@@ -3,17 +3,19 @@
 The order of the steps is guaranteed:
 
 1. Signature, policy and budget are checked before a plan is accepted.
-2. Consent is checked before a record is read. So is that the query equals the one that this site computes, in
-   its round and at its cost.
+2. Consent is checked before a record is read; records are loaded from acceptance on. Before an answer is
+   computed the query must equal the one that this site computes, in its round and at its cost.
 3. Unsuitable records are refused only after the computation of an answer.
 4. The charge and the egress row are durable before the caller gets a reply to send."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
@@ -47,6 +49,7 @@ from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import failpoint
 from eigenveil_common.log import event, frame_locations, log_error
+from eigenveil_common.storage.sqlite import WouldWait
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 END_STATES = {
@@ -69,6 +72,7 @@ class Postponed:
 
 
 Reply = Sendable | Postponed
+QUICK_BYTES = 2**15  # of a query and a release that are checked in some milliseconds
 
 
 LEVELS = {  # of refusals that this site's operator must see
@@ -77,18 +81,33 @@ LEVELS = {  # of refusals that this site's operator must see
 }
 
 
+class Consent(NamedTuple):
+    """Plans that wait for a person's decision, whose queries cannot be answered yet, and those that this site
+    accepts; True if a person decided."""
+
+    waiting: frozenset[str]
+    accepted: dict[str, bool]
+
+
 class SiteWorker:
-    """Worker of one site, for one piece of work at a time. `engine` stores the records of its studies."""
+    """Worker of one site, for one piece of work at a time. `engine` stores the records of its studies, which
+    `loader` loads ahead (None: a thread)."""
 
     def __init__(
-        self, member: StoredIdentity, policy: Policy, store: SiteStore, engine: RecordEngine
+        self,
+        member: StoredIdentity,
+        policy: Policy,
+        store: SiteStore,
+        engine: RecordEngine,
+        loader: Executor | None = None,
     ) -> None:
         self._member = current = CurrentIdentity(member)
         self._policy = policy
         self.store = store
         self._engine = engine
-        self._answers = RecordAnswers(policy, store, engine)
         self._decisions = PlanDecisions(current, policy, store, engine)
+        self._answers = RecordAnswers(policy, store, engine, self._decisions.agreed, loader)
+        self.ahead = self._answers.ahead
         self._outgoing = replace(store.outgoing, require=self._decisions.agreed)
         self._masked = MaskedReplies(current, store, self._outgoing, self._answers)
         self._sessions: dict[str, SessionReplica] = {}
@@ -110,14 +129,26 @@ class SiteWorker:
         return dict.fromkeys(self.known_plans(), 0) | self._release_counts(self._decisions.open_plans)
 
     def _release_counts(self, plans: Sequence[str]) -> dict[str, int]:
-        stored = self.store.transcript.count_releases_of(set(plans) - self._sessions.keys())
+        unloaded = set(plans) - self._sessions.keys()
+        stored = self.store.transcript.count_releases_of(unloaded) if unloaded else {}
         return stored | {plan: self._sessions[plan].release_count for plan in plans if plan in self._sessions}
+
+    def is_quick(self, response: pb.NextWorkResponse) -> bool:
+        """True if `work` takes some milliseconds and needs nothing more: the next query of a study that was
+        answered before, about few records."""
+        plan, round = response.query.plan_digest.hex(), response.query.round
+        further = response.HasField("plan") or response.consent or response.ended
+        large = response.ByteSize() > QUICK_BYTES
+        if large or further or response.HasField("attempt") or plan not in self._sessions:
+            return False
+        known = self._sessions[plan].release_count + response.HasField("release")
+        return known == round and self._answers.is_quick(plan, response.query)
 
     def missing_rounds(self, response: pb.NextWorkResponse) -> range:
         """Return the rounds whose releases must be fetched before the query of `response` can be checked
         [R21]. None for a study that is not accepted."""
         plan = response.query.plan_digest.hex()
-        if not response.HasField("query") or self.store.studies.status(plan) is not ConsentStatus.ACCEPTED:
+        if not response.HasField("query") or not self._decisions.is_accepted(plan):
             return range(0)
         inline = response.HasField("release")
         return range(
@@ -128,26 +159,33 @@ class SiteWorker:
         """Return the digests of other sites' keys that must be fetched before `response` can be answered
         [R36]. None for a study that is not accepted, or an attempt that is refused anyway."""
         plan = response.query.plan_digest.hex()
-        if not response.HasField("attempt") or self.store.studies.status(plan) is not ConsentStatus.ACCEPTED:
+        if not response.HasField("attempt") or not self._decisions.is_accepted(plan):
             return []
         with suppress(PeerError):  # `work` refuses it
             return self._masked.missing_keys(response.attempt)
         return []
 
-    def awaiting_approval(self) -> frozenset[str]:
-        """Return the plans that wait for a person's decision: their queries cannot be answered yet."""
-        if self._policy.approval is Approval.AUTO:
-            return frozenset()
-        found = self.store.studies.statuses(self._decisions.open_plans).items()
-        return frozenset(plan for plan, (standing, _) in found if standing is ConsentStatus.PENDING)
-
-    def agreed(self) -> dict[str, bool]:
-        """Return the plans that this site accepts now; True if a person decided.
+    def consent(self) -> Consent:
+        """Return the plans that wait or are accepted now. They are as of one moment.
 
         A decision by the rules reads no record. `approve` by a person first checks the number of persons and
         the quality of the columns, so that decision reveals that the file passes."""
-        found = self.store.studies.statuses(self._decisions.open_plans).items()
-        return {plan: person for plan, (standing, person) in found if standing is ConsentStatus.ACCEPTED}
+        found, may_wait = self._decisions.statuses().items(), self._policy.approval is not Approval.AUTO
+        waiting = (plan for plan, (status, _) in found if may_wait and status is ConsentStatus.PENDING)
+        accepted = {plan: person for plan, (status, person) in found if status is ConsentStatus.ACCEPTED}
+        return Consent(waiting=frozenset(waiting), accepted=accepted)
+
+    def load_ahead(self, agreed: Container[str]) -> frozenset[str]:
+        """Begin to load the records of studies that this site accepts now, oldest first, and return those
+        under way. Raises as `PlanDecisions.refusal_code`."""
+        for plan in filter(self._answers.may_load_ahead, self._decisions.open_plans):
+            if plan in agreed and self._decisions.refusal_code(plan) is None:
+                self.ahead.begin(self._decisions.agreed(plan))
+        return self.ahead.under_way
+
+    def tidy(self) -> None:
+        """Drop kept records that are too old, or that a study used from which a person withdrew."""
+        self._answers.tidy()
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
         """Store a checkpoint. Raises as `CheckpointStore.advance`."""
@@ -161,6 +199,16 @@ class SiteWorker:
         if reason is not None:
             event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round, code=reason)
         return reason is None
+
+    def work_at_once(self, response: pb.NextWorkResponse) -> Reply | None:
+        """Do quick work as `work`, but without waiting for a transaction of another process. Raises
+        WouldWait: nothing was answered or refused, and `work` may do it; or as `work`."""
+        try:
+            with self.store.database.without_waiting():
+                return self.work(response)
+        except WouldWait:
+            self._sessions.pop(response.query.plan_digest.hex(), None)  # replayed the next time
+            raise
 
     def work(
         self,
@@ -178,11 +226,12 @@ class SiteWorker:
             InternalError: code `storage`; the process must end and nothing may be sent.
             PeerChanged, RosterUnusable: the same."""
         try:
-            for release_count in (self._answers, self._masked):
-                release_count.retain(self.agreed())  # another process may have withdrawn plans
+            agreed = self.consent().accepted  # another process may have withdrawn plans
+            self._answers.retain(agreed)
+            self._masked.retain(agreed)
             for ended in response.ended:
                 self._end(digest_from_bytes(ended.plan_digest), ended.state)
-            before = self.store.studies.status(response.query.plan_digest.hex())
+            was_accepted = self._decisions.is_accepted(response.query.plan_digest.hex())
             until = response.consent_ends_unix_ms
             refuse_if(not 0 <= until <= MOST_UNIX_MS, "the coordinator states an impossible time limit")
             admitted = self._decisions.admit(response.plan, until) if response.HasField("plan") else None
@@ -196,7 +245,7 @@ class SiteWorker:
             unfetched = (not fetched and self.missing_rounds(response)) or (
                 not keys and self.missing_keys(response)
             )
-            if unfetched and before is not ConsentStatus.ACCEPTED:
+            if unfetched and not was_accepted:
                 return None  # accepted only now: releases and keys are fetched at the next request
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
             attempt = response.attempt if response.HasField("attempt") else None
@@ -258,7 +307,7 @@ class SiteWorker:
         session = self._session_of(plan)
         session.follow(releases)
         session.expect(round_query, signed)
-        # Before a record is read.
+        # Before an answer is computed.
         federation, name = plan.study.federation, self._member.identity.name
         may_miss = name not in federation.required and federation.least < len(federation.sites)
         self.store.rounds.check_order(round_query, may_miss)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce, wraps
 from operator import add
@@ -28,8 +29,9 @@ from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreach
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import Rules
-from eigenveil_client.records.records import LINES, RecordsSummary
+from eigenveil_client.records.summary import LINES, RecordsSummary
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
+from eigenveil_client.site.engine.kept_grids import Require, always
 from eigenveil_common.log import event, frame_locations
 
 if TYPE_CHECKING:
@@ -149,6 +151,7 @@ class DaskEngine:
     _address: ClusterAddress
     _connected: Cluster | None = field(default=None, init=False)
     _warned: frozenset[str] = field(default=frozenset(), init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)  # loads run in two threads
 
     def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> Verdict:
         """See `RecordEngine.check`: each answer must be a sum over partitions."""
@@ -156,41 +159,53 @@ class DaskEngine:
         text = problem or "every answer is a sum over the machines"
         return Verdict(rule="engine", passed=not problem, text=text)
 
-    def load(self, plan: Plan) -> DaskRecords:
+    def load(self, plan: Plan, require: Require = always) -> DaskRecords:
         """See `RecordEngine.load`; errors are raised after all partitions were loaded. Raises PeerError: code
         `unreachable_error`: the records are not the cause; a retry may help."""
         rules, plausible = self._rules, dict(self._plausible)
         cluster, config = self._cluster(), self._records_config
         sources = [replace(config, source=file) for file in reader.files(config)]
         partitions = [cluster.submit(load, one, plan.study, rules, plausible) for one in sources]
-        records = DaskRecords(cluster, partitions, plan.digest)
-        new_columns = records.unreadable - self._warned
+        records = DaskRecords(cluster, partitions, plan.digest, require)
+        with self._lock:
+            new_columns, self._warned = records.unreadable - self._warned, records.unreadable | self._warned
         if new_columns:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(new_columns)))
-            self._warned |= new_columns
         return records
 
+    def forget(self, plans: Collection[str]) -> None:
+        """Nothing is kept for later studies."""
+
+    def tidy(self, withdrawn: Callable[[Collection[str]], Collection[str]]) -> None:
+        """Nothing is kept for later studies."""
+
     def _cluster(self) -> Cluster:
-        if self._connected is not None and not self._connected.alive:
-            self._connected.close()
-            self._connected = None
-        if self._connected is None:
-            self._connected = Cluster(self._address)
-            event("cluster-connected", address=self._address.scheduler)
-        if not self._connected.workers().workers:
+        with self._lock:
+            if self._connected is not None and not self._connected.alive:
+                self._connected.close()
+                self._connected = None
+            if self._connected is None:
+                self._connected = Cluster(self._address)
+                event("cluster-connected", address=self._address.scheduler)
+            connected = self._connected
+        if not connected.workers().workers:
             raise unreachable_error("it has no worker")
-        return self._connected
+        connected.check_versions()
+        return connected
 
 
 class DaskRecords:
     """See `LoadedRecords`. Another worker reloads the partition of a lost one; its digest must be equal."""
 
-    def __init__(self, cluster: Cluster, partitions: Sequence[Future[Any]], study: str) -> None:
+    def __init__(
+        self, cluster: Cluster, partitions: Sequence[Future[Any]], study: str, require: Require = always
+    ) -> None:
+        require()
         self._cluster = cluster
         self._study = study
         self._partitions = partitions
         summaries = [cluster.submit(summary, one) for one in self._partitions]
-        found = self._results(summaries, summaries, "records-loading")
+        found = self._results(summaries, summaries, "records-loading", require)
         summaries_found: list[PartitionSummary] = [_raise_worker_error(one) for one in found]
         self._digests = [one.file for one in summaries_found]
         self.persons = sum(one.persons for one in summaries_found)
@@ -202,6 +217,9 @@ class DaskRecords:
         columns = zip(*(one.quality for one in summaries_found), strict=True)
         self.quality: tuple[ColumnQuality, ...] = tuple(reduce(add, of_one) for of_one in columns)
         self.unreadable = frozenset[str]().union(*(one.unreadable for one in summaries_found))
+
+    def is_quick(self, kind: type[Query], numbers: int) -> bool:
+        return False
 
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
         """See `LoadedRecords.answer`.
@@ -226,9 +244,14 @@ class DaskRecords:
         self._partitions = []  # the last references: the workers release them
 
     def _results(
-        self, wanted: Sequence[Future[Any]], among: Sequence[Future[Any]], event_name: str
+        self,
+        wanted: Sequence[Future[Any]],
+        among: Sequence[Future[Any]],
+        event_name: str,
+        require: Require = always,
     ) -> list[Any]:
         def report(done: int, of: int) -> None:
+            require()
             event(event_name, study=self._study, detail=f"{done} of {of} partitions")
 
         return self._cluster.results(wanted, among, report)

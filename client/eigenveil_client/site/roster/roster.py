@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic
 
@@ -78,7 +79,7 @@ class Roster(Generic[AnyCard]):
         if not path_exists(self._path):
             return RosterContent(kind=self.kind)
         try:
-            return RosterContent.from_dict(self.kind, parse_json(read_secret(self._path)))
+            return _read_content(self.kind, read_secret(self._path))
         except RequestError as problem:  # others can read it, or it has just been moved away
             raise RosterUnusable(str(problem)) from problem
         except (ValueError, KeyError, TypeError, PeerError) as problem:
@@ -242,3 +243,10 @@ def pin_rows(kind: RosterKind[AnyCard], folder: Path) -> dict[str, Any]:
     pins = [pin_row(kind, content.pins[name]) for name in sorted(content.pins)]
     earlier = [pin_row(kind, one) for one in content.earlier]
     return {**kind.header(folder), kind.entries: pins, "earlier": earlier}
+
+
+@lru_cache(maxsize=4)
+def _read_content(kind: RosterKind[AnyCard], written: bytes) -> RosterContent[AnyCard]:
+    """Return the content of a file's bytes, which every answer reads; parsed once. Raises as
+    `RosterContent.from_dict`."""
+    return RosterContent.from_dict(kind, parse_json(written))

@@ -24,6 +24,7 @@ CREATE TABLE removed_cards (
   PRIMARY KEY (kind, card)
 ) STRICT;
 """
+TABLES = ("confirmed_kinds", "removed_cards")
 KINDS: tuple[RosterKind[Any], ...] = (PEERS, ANALYSTS)
 NOTE_REMOVAL = (
     "INSERT INTO removed_cards VALUES (?, ?, ?) "

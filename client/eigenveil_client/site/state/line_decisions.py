@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eigenveil_client.records.records import RecordsSummary
+from eigenveil_client.records.summary import RecordsSummary
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.engine.engine import LoadedRecords
 from eigenveil_client.site.policy_sections import LineRules

@@ -189,6 +189,13 @@ class ReceivedPlans:
         rows = self._database.rows(given, (json.dumps(list(digests)),))
         return {row["plan"]: (ConsentStatus(row["status"]), bool(row["person"])) for row in rows}
 
+    def withdrawn(self, digests: Iterable[str]) -> list[str]:
+        """Return those of these plans from which a person withdrew, also after the end of their studies."""
+        given, withdrawn = json.dumps(list(digests)), ConsentStatus.WITHDRAWN.value
+        listed = "SELECT plan FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
+        rows = self._database.rows(f"{listed} AND ? IN (status, person)", (given, withdrawn))
+        return [row["plan"] for row in rows]
+
     def find(self, wanted: str, becoming: ConsentStatus | None = None) -> ReceivedPlan:
         """Return the one plan whose digest begins with `wanted` (at least 6 characters), or with this name,
         if its status may become `becoming`. Raises RequestError: code `not-found`, none or several; or as

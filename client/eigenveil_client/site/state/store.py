@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.formatting import percent_up
@@ -44,7 +45,7 @@ from eigenveil_client.site.state.received_plans import (
 )
 from eigenveil_client.site.state.rollback import NotedPosition, RollbackGuard, loss_id
 from eigenveil_client.site.state.study_keys import StudyKeys
-from eigenveil_common.files import failpoint
+from eigenveil_common.files import FileVersion, failpoint, file_version
 from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Connection, Expect, Migrations, SchemaTooOld
 from eigenveil_common.storage.ledger_store import LedgerStore
@@ -80,7 +81,19 @@ UPGRADE_ADVICE = (
 
 
 NOTE_SECONDS = 1.0
+# Tables that decide if a study is answered. The accepting daemon and people's commands write them.
+CONSENT_TABLES = ("studies", "declined", *confirmed_kinds.TABLES)
 TIMED_TABLES = ("ledger", "egress", "studies", "declined", "calls")  # tables with the time of each row
+
+
+class ConsentBasis(NamedTuple):
+    """All that decides if a study is answered and may change while a daemon runs: rows, files of key cards,
+    and the seconds by both clocks. The rules of site.toml stay the same, and so does a plan."""
+
+    rows: tuple[int, int]
+    rosters: tuple[FileVersion | None, ...]
+    now: int
+    clock: int
 
 
 def open_database(path: Path, expect: Expect = Expect.ANY) -> SqliteDatabase:
@@ -110,6 +123,7 @@ class SiteStore:
         self.keyed_digests = KeyedDigests(path.with_name("egress.key"), path)
         self.database = open_database(path) if database is None else database
         self.database.check_whole()  # before any row is used
+        self.database.watch(*CONSENT_TABLES)
         last = "SELECT COALESCE(MAX(at), 0) FROM"
         self._latest: int = max(self.database.rows(f"{last} {table}")[0][0] for table in TIMED_TABLES)
         self.ledger = LedgerStore(self.database, budget, self.now)
@@ -143,6 +157,12 @@ class SiteStore:
         """Return Unix seconds by the system's clock alone, by which analysts' signatures expire. By `now`, a
         clock that was ahead once would expire all of them for that time."""
         return self._clock()
+
+    def consent_basis(self, rosters: Iterable[str]) -> ConsentBasis:
+        """Return the present basis of consent, with the files of key cards `rosters`. A decision that is made
+        after it holds while it stays the same [TM23]."""
+        versions = tuple(map(file_version, rosters))
+        return ConsentBasis(self.database.changes(), versions, self.now(), self.clock_time())
 
     def store_pending(self, received: ReceivedPlan) -> None:
         """Store a plan that waits for a person's decision."""
@@ -315,6 +335,7 @@ class SiteStore:
 
         had_key = self.study_keys.has(digest)
         self.ledger.settle(digest, also=also)
+        self.rounds.forget(digest)
         if had_key:
             self._log_is_due = not self.database.empty_log()
         return freed

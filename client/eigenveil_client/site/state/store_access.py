@@ -94,7 +94,7 @@ def _check_upgraded(config: SiteConfig, database: SqliteDatabase) -> None:
     noted = guard.noted()
     if noted is not None and not noted.is_in(store.ledger):
         raise noted.lost(config.state)
-    store.egress.verify(store.ledger.ledger)
+    store.egress.verify(store.ledger)
     store.check_whole()
 
 
@@ -141,9 +141,15 @@ def runs_outdated(config: SiteConfig) -> bool:
     with storage_errors("read", path), path.open("rb") as file:
         file.seek(1)
         noted = file.read()
-    if noted in (b"", _config_digest(config)):
+    return noted not in (b"", _config_digest(config)) and is_served(config.state)
+
+
+def is_served(state: Path) -> bool:
+    """Return True if a daemon serves this state now, and not only left files."""
+    path = state.with_name(LOCK)
+    if not path_exists(path):
         return False
-    lock = try_lock(path)  # free: of a daemon that runs no more
+    lock = try_lock(path)
     if lock is not None:
         lock.close()
     return lock is None

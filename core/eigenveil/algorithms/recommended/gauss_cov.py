@@ -184,7 +184,8 @@ def covariance(clip: RowClip, share: float, *, flat: bool = False) -> StepsTo[Ga
     matrix = symmetric(release.values, plan.study.dimension)
     matrix /= unit
     if clip.start.offset.any():
-        matrix -= np.outer(clip.start.offset, clip.start.offset)
+        for row, value in zip(matrix, clip.start.offset, strict=True):
+            row -= value * clip.start.offset  # by rows: an outer product would be as large as the matrix
     scale = release.sigma / unit * (math.sqrt(2) if even else 1.0)
     return GaussCovariance(clip=clip, matrix=matrix, scale=scale, even=even)
 

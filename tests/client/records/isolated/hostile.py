@@ -202,7 +202,7 @@ GOOD: dict[str, Callable[[Path], RecordsConfig]] = {
 }  # fmt: skip
 # Of these, what opens the file; an error of it passes through our code.
 OPENED_BY_ARROW = {
-    "records.csv": "delimited.arrow_csv.open_csv",
+    "records.csv": "delimited_chunks.arrow_csv.read_csv",
     "records.parquet": "columnar.parquet.ParquetFile",
     "records.arrow": "columnar.pa.ipc.open_file",
 }

@@ -29,7 +29,7 @@ from eigenveil_client.records.isolated.frames import (
     send_rows,
 )
 from eigenveil_client.records.isolated.tasks import list_columns
-from eigenveil_client.records.offered import OfferedColumns
+from eigenveil_client.records.recoding.offered import OfferedColumns
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.daemon.decisions import log_fields
 from tests.client.records.isolated import hostile

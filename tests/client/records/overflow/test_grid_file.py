@@ -67,7 +67,7 @@ def test_rows_stay_in_memory_up_to_the_limit_and_all_lie_in_the_file_beyond(tmp_
 def test_a_file_has_no_name_is_its_owners_alone_and_is_gone_when_it_is_closed(tmp_path: Path) -> None:
     folder = tmp_path / "grids"
     stored = grid_file(some(1000), Scratch(folder=folder))
-    descriptor = stored._file._file.fileno()
+    descriptor = stored.file._file.fileno()
     status = os.fstat(descriptor)
     assert (status.st_nlink, status.st_mode & 0o777, folder.stat().st_mode & 0o777) == (0, 0o600, 0o700)
     assert list(folder.iterdir()) == []
@@ -79,7 +79,7 @@ def test_a_file_has_no_name_is_its_owners_alone_and_is_gone_when_it_is_closed(tm
 def test_an_encrypted_file_repeats_no_block() -> None:
     rows = np.zeros((5000, 3), dtype=np.int16)
     plain, sealed, other = (grid_file(rows, Scratch(encrypt=encrypt)) for encrypt in (False, True, True))
-    seen = [os.pread(stored._file._file.fileno(), rows.nbytes, 0) for stored in (plain, sealed, other)]
+    seen = [os.pread(stored.file._file.fileno(), rows.nbytes, 0) for stored in (plain, sealed, other)]
     assert seen[0] == rows.tobytes()
     blocks = {one[at : at + 16] for one in seen[1:] for at in range(0, rows.nbytes - 15, 16)}
     assert len(blocks) == 2 * (rows.nbytes // 16), "no block of either is like any other"
@@ -87,7 +87,7 @@ def test_an_encrypted_file_repeats_no_block() -> None:
 
 def test_a_full_disk_or_truncated_file_is_bad_records(tmp_path: Path, monkeypatch: Patch) -> None:
     stored = grid_file(some(1000), Scratch(folder=tmp_path))
-    os.ftruncate(stored._file._file.fileno(), 100)
+    os.ftruncate(stored.file._file.fileno(), 100)
     with pytest.raises(BadRecords) as cut:
         stored[0:1000]
     full = os.open("/dev/full", os.O_WRONLY)
@@ -141,7 +141,7 @@ def test_spilled_persons_equal_those_in_memory(
 ) -> None:
     folder = tmp_path_factory.mktemp("aside")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eigenveil_client.records.sources.delimited.BLOCK_BYTES", 64)
+        patch.setattr("eigenveil_client.records.sources.delimited_lines.CHUNK_BYTES", 64)
         text = "\n".join(["who,a,b,day", "p,1,4,01", *(",".join(row) for row in rows)]) + "\n"
         (folder / "spilled.csv").write_text(text)
         assert spilled(folder, rules, room, batch) == spilled(folder, rules, 10**6, batch)

@@ -19,7 +19,7 @@ from eigenveil.study.study import Column, Missing
 from eigenveil_client.records.recoding import gather as room
 from eigenveil_client.records.recoding.gather import ExactSums
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
-from eigenveil_client.records.sources import delimited
+from eigenveil_client.records.sources import delimited_lines
 from tests.client.records import support as records
 from tests.client.records.support import made
 from tests.client.site.support import a_study
@@ -69,7 +69,7 @@ def file_of(table: Sequence[Row]) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(delimited, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(delimited_lines, "CHUNK_BYTES", 100)
     monkeypatch.setattr(room, "BLOCK", 2)
 
 

@@ -60,12 +60,12 @@ def test_withdrawal_during_the_computation_stops_the_answer(stage: Stage) -> Non
     with stage.process() as (store, worker):
         load = worker._engine.load
 
-        def withdrawing(plan: Plan) -> LoadedRecords:
+        def withdrawing(plan: Plan, _: object) -> LoadedRecords:
             with stage.process() as (other, _):
                 other.withdraw(PLAN.digest, GRAU)
             return load(plan)
 
-        worker._engine.load = withdrawing  # type: ignore[method-assign]
+        worker._engine.load = withdrawing  # type: ignore[assignment]
         assert isinstance(reply_to(stage, worker), Refusal)
         assert [row.kind for row in store.egress.rows()] == ["decline"]
         assert store.ledger.ledger.spent.micro_rho == 0
@@ -217,7 +217,7 @@ def test_a_pending_study_is_answered_under_auto_approval(asking: Stage) -> None:
         reply_to(asking, worker)
     asking.rule(approval=Approval.AUTO)
     with asking.process() as (_, worker):
-        assert worker.awaiting_approval() == frozenset()
+        assert worker.consent().waiting == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
 
 

@@ -13,7 +13,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
 from eigenveil.study.study import Column
-from eigenveil_client.records.records import LINES, RecordsSummary
+from eigenveil_client.records.summary import LINES, RecordsSummary
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent

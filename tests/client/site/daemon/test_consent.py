@@ -54,10 +54,10 @@ def test_the_rules_agree_at_once_without_a_look_at_the_records(stage: Stage) -> 
     stage.records.unlink()
     with stage.process() as (store, worker):
         assert worker.work(wanted(stage)) is None
-        assert (worker.agreed(), store.egress.rows()) == ({PLAN.digest: False}, [])
+        assert (worker.consent().accepted, store.egress.rows()) == ({PLAN.digest: False}, [])
         assert reason_of(worker.work(work(FIRST))) == pb.DECLINE_REASON_FAILURE
     with stage.process() as (_, worker):  # a restart forgets nothing
-        assert worker.agreed() == {PLAN.digest: False}
+        assert worker.consent().accepted == {PLAN.digest: False}
 
 
 def test_pending_study_that_breaks_a_new_rule_is_refused_automatically(asking: Stage) -> None:
@@ -66,7 +66,7 @@ def test_pending_study_that_breaks_a_new_rule_is_refused_automatically(asking: S
     asking.rule(approval=Approval.AUTO, columns=("a",))
     with asking.process() as (store, worker):
         assert reason_of(worker.work(wanted())) == pb.DECLINE_REASON_POLICY
-        assert (worker.agreed(), store.ledger.ledger.size) == ({}, 0)
+        assert (worker.consent().accepted, store.ledger.ledger.size) == ({}, 0)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -106,7 +106,7 @@ def test_a_person_agrees_until_the_end_of_the_last_day_of_the_study(tmp_path: Pa
             else:
                 with refused(Code.CONFLICT, "the last day to decide about this study was 2027-01-31"):
                     consent.approve(stage.config, store, received, by="Dr. Grau")
-            assert worker.agreed() == ({plan.digest: True} if agrees else {})
+            assert worker.consent().accepted == ({plan.digest: True} if agrees else {})
 
 
 DECIDE_UNTIL = 1_800_600_000

@@ -21,6 +21,7 @@ from eigenveil.planning.choose import rehearse
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.secure_aggregation.study_keys import StudyKey
 from eigenveil.site.site import Site
+from eigenveil.study.study import MAX_ATTEMPTS
 from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready, RecordAnswers
 from eigenveil_client.site.daemon.decisions import Refusal
@@ -32,7 +33,6 @@ from eigenveil_client.site.state.study_keys import OwnStudyKey
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records import support as records
 from tests.client.site.masking import (
-    ATTEMPTS,
     EVERY,
     OTHERS,
     PLAN,
@@ -66,7 +66,7 @@ def test_ready_has_no_number_and_no_charge(peers: Peers) -> None:
         key = store.study_keys.get_or_make(PLAN.digest, peers.keys[SITE]).signed
         assert reply == Ready(plan_digest=PLAN.digest, round=0, query=FIRST.digest, key=key)
         assert key.check(peers.keys[SITE].card.signing).plan == PLAN.digest
-        (row,) = store.egress.verify(store.ledger.ledger)
+        (row,) = store.egress.verify(store.ledger)
         assert (row.kind, row.bytes, row.query, row.contribution) == ("ready", 0, FIRST.digest, "")
         assert (left(store)[0], row_count(store, "attempts")) == (0, 0)
 
@@ -76,7 +76,7 @@ def test_masked_answer_has_a_noise_share_and_masks_of_all_others(peers: Peers) -
     with process(peers.stage) as (store, worker), mock.patch.object(OsNoise, "draw") as draw:
         draw.side_effect = lambda spec: np.arange(7, 7 + spec.length)
         reply = answered(worker, FIRST, attempt)
-        (row,) = store.egress.verify(store.ledger.ledger)
+        (row,) = store.egress.verify(store.ledger)
         (*_, entry) = store.ledger.entries()
     exact = Site(records.load(peers.stage.records, PLAN.study)).answer(FIRST.query)
     assert draw.call_args.args == (share_spec(FIRST.priced, PLAN.study, 3),)
@@ -127,7 +127,7 @@ def test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it(peers: Pee
         assert isinstance(reply_to(worker, FIRST), Ready)
         assert list(worker._masked._exact_answers) == [PLAN.digest]
         if how == "last attempt":
-            answered(worker, FIRST, peers.attempt(FIRST, ATTEMPTS))
+            answered(worker, FIRST, peers.attempt(FIRST, MAX_ATTEMPTS))
         elif how == "ended":
             assert worker.work(ended(PLAN)) is None
         else:
@@ -183,7 +183,6 @@ def forged(peers: Peers) -> dict[str, str]:
 OTHER = masked_plan("two")
 REFUSED: dict[str, tuple[Spoilt, str]] = {
     "another set": (lambda p: p.attempt(FIRST, 1, EVERY[:3]), "second-set"),
-    "the same set in another attempt, too late": (lambda p: p.attempt(FIRST, ATTEMPTS + 1), "allows 3"),
     "without a required site": (lambda p: p.attempt(FIRST, 2, (SITE, *OTHERS[1:])), "requires hospital-b"),
     "fewer than the quorum": (lambda p: p.attempt(FIRST, 2, EVERY[:2]), "needs at least 3"),
     "without this site": (lambda p: p.attempt(FIRST, 2, OTHERS), "not in it"),
@@ -352,7 +351,7 @@ def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> 
             for _ in range(12):
                 round_query = QUESTIONS[draw.integers(3)]
                 members = [name for name in EVERY if name == SITE or draw.random() < 0.8]
-                number = int(draw.integers(1, ATTEMPTS + 2))
+                number = int(draw.integers(1, 5))
                 attempt = peers.attempt(round_query, number, members) if len(members) > 1 else None
                 reply = reply_to(worker, round_query, attempt)
                 assert isinstance(reply, Ready | MaskedAnswer | Refusal)
@@ -362,7 +361,7 @@ def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> 
                     assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
             assert left(store)[0] == sum(QUESTIONS[round].priced.micro_rho for round, _ in sent)
             assert row_count(store, "attempts") == len(sent)
-            store.egress.verify(store.ledger.ledger)
+            store.egress.verify(store.ledger)
     assert sent
 
 

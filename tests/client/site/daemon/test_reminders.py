@@ -68,7 +68,7 @@ def test_each_reminder_is_given_once_and_a_restart_repeats_none(asking: Stage, c
     for now in (HALF - 1, HALF, HALF + 60, LAST_DAY - 1, LAST_DAY, ENDS - 1, ENDS + DAY_SECONDS):
         for _ in range(2):
             with asking.process(lambda now=now: now) as (store, worker):  # type: ignore[misc]
-                remind(store, worker.awaiting_approval())
+                remind(store, worker.consent().waiting)
         counts[now - CAME] = len(reminded(caplog))
     assert list(counts.values()) == [0, 1, 1, 1, 2, 2, 2]
     assert reminded(caplog) == 2 * [{"study": PLAN.digest[:12], "analyst": "ada"}]
@@ -79,7 +79,7 @@ def test_after_a_long_stop_one_reminder_is_given(asking: Stage, caplog: Log) -> 
     with asking.process(lambda: ENDS - 60) as (store, _):
         store.store_pending(received(asking))
         for _ in range(3):
-            remind(store, asking.worker(store).awaiting_approval())
+            remind(store, asking.worker(store).consent().waiting)
     assert len(reminded(caplog)) == 1
 
 
@@ -87,7 +87,7 @@ def test_nobody_is_reminded_without_a_time_to_decide_by(asking: Stage, caplog: L
     caplog.set_level(logging.INFO)
     with asking.process(lambda: HALF) as (store, _):
         store.store_pending(received(asking, ends=0))
-        remind(store, asking.worker(store).awaiting_approval())
+        remind(store, asking.worker(store).consent().waiting)
         remind(store, ["0" * 64])
     assert reminded(caplog) == []
 
@@ -96,7 +96,7 @@ def test_nobody_is_reminded_of_a_study_that_was_decided_in_between(asking: Stage
     caplog.set_level(logging.INFO)
     with asking.process(lambda: HALF) as (store, _):
         store.store_pending(received(asking))
-        waiting = asking.worker(store).awaiting_approval()
+        waiting = asking.worker(store).consent().waiting
         assert waiting == {PLAN.digest}
         consent.approve(asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau")
         remind(store, waiting)
@@ -109,7 +109,7 @@ def test_nobody_is_reminded_where_the_rules_decide(asking: Stage, caplog: Log) -
         store.store_pending(received(asking))
     asking.rule(approval=Approval.AUTO)
     with asking.process(lambda: HALF) as (store, worker):
-        remind(store, worker.awaiting_approval())
+        remind(store, worker.consent().waiting)
     assert reminded(caplog) == []
 
 

@@ -1,12 +1,16 @@
-"""Dask clusters for tests: of processes behind TLS, as a hospital has one, or of threads in this process."""
+"""Dask clusters for tests, behind TLS: of a hospital's commands, of processes, or of threads here."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,8 @@ from distributed.security import Security
 
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress
 from tests.client.site.support import PRIVATE, Authority
+
+ROOT = Path(__file__).resolve().parents[4]  # whose packages the workers import
 
 
 def certified(folder: Path) -> dict[str, Path]:
@@ -58,6 +64,56 @@ def of_threads(files: dict[str, Path], port: int = 0) -> Iterator[ClusterAddress
     )  # fmt: skip
     with started as cluster:
         yield ClusterAddress(scheduler=cluster.scheduler_address, **files)
+
+
+@dataclass(slots=True)
+class ServiceCluster:
+    """Cluster of the commands in deploy/OPERATIONS.md, each a process."""
+
+    folder: Path
+    address: ClusterAddress
+    _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, workers: int) -> None:
+        """Start a scheduler at the address, and workers. Returns once all have joined."""
+        where, (ca, cert, key) = self.address.scheduler, self.address.files
+        tls = ["--tls-ca-file", str(ca), "--tls-cert", str(cert), "--tls-key", str(key), "--no-dashboard"]
+        self._run("scheduler", "--host", "tls://127.0.0.1", "--port", where.rpartition(":")[2], *tls)
+        for _ in range(workers):
+            self._run("worker", where, "--nthreads", "1", "--local-directory", str(self.folder), *tls)
+        cluster = Cluster(self.address)
+        while cluster.workers().workers < workers:
+            time.sleep(0.1)
+        cluster.close()
+
+    def _run(self, what: str, *options: str) -> None:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *options]
+        with (self.folder / f"{what}.log").open("ab") as log:
+            self._running.append(subprocess.Popen(command, stderr=log, cwd=ROOT))
+
+    def kill_scheduler(self) -> None:
+        """End the scheduler by SIGKILL, and wait for its workers, which end without it."""
+        scheduler, *workers = self._running
+        scheduler.kill()
+        for one in (scheduler, *workers):
+            one.wait()
+        self._running.clear()
+
+    def stop(self) -> None:
+        for one in reversed(self._running):
+            one.terminate()
+            one.wait()
+
+
+@contextmanager
+def of_services(folder: Path, workers: int) -> Iterator[ServiceCluster]:
+    address = ClusterAddress(scheduler=f"tls://127.0.0.1:{free_port()}", **certified(folder / "tls"))
+    services = ServiceCluster(folder, address)
+    try:
+        services.start(workers)
+        yield services
+    finally:
+        services.stop()
 
 
 def free_port() -> int:

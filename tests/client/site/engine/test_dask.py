@@ -6,7 +6,9 @@ import pickle
 import socketserver
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +38,7 @@ from eigenveil_client.records.scratch_files import SYSTEM
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.config import EngineConfig, EngineKind, load
+from eigenveil_client.site.engine import dask as engine_module
 from eigenveil_client.site.engine.dask import DaskEngine, WorkerError, _raise_worker_error
 from eigenveil_client.site.engine.engine import LoadedRecords, LocalEngine
 from eigenveil_common.doctor import Check, Level
@@ -339,3 +342,18 @@ def test_rogue_scheduler_is_refused_before_unpickling(tmp_path: Path, monkeypatc
     assert received  # it was asked, and nobody keeps a connection to it
     assert all(one[:1] == b"\x16" for one in received)  # a greeting of TLS, and nothing else
     assert not made.exists()
+
+
+def test_two_threads_share_one_connection(monkeypatch: Patch) -> None:
+    made: list[mock.Mock] = []
+
+    def connect(address: ClusterAddress) -> mock.Mock:
+        time.sleep(0.05)  # the other thread asks meanwhile
+        made.append(mock.Mock())
+        return made[-1]
+
+    monkeypatch.setattr(engine_module, "Cluster", connect)
+    engine = DaskEngine(RecordsConfig(source=Path("x.parquet")), (), NO_RANGES, ABSENT)
+    with ThreadPoolExecutor(2) as threads:
+        one, two = threads.map(lambda _: engine._cluster(), range(2))
+    assert (one is two, len(made)) == (True, 1)

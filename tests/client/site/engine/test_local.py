@@ -51,7 +51,7 @@ def files(worker: object) -> list[GridFile]:
 
 
 def is_open(file: GridFile) -> bool:
-    return not file._file._file.closed
+    return not file.file._file.closed
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.algorithm.value)
@@ -117,7 +117,7 @@ def test_damaged_grid_file_is_loaded_again(stage: Stage) -> None:
     stage.config = replace(stage.config, engine=SEALED)
     with stage.process() as (store, worker):
         assert isinstance(reply_to(stage, worker), Contribution)
-        os.ftruncate(files(worker)[0]._file._file.fileno(), 7)
+        os.ftruncate(files(worker)[0].file._file.fileno(), 7)
         assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_FAILURE
         assert store.ledger.ledger.spent.micro_rho == FIRST.priced.micro_rho
         assert isinstance(worker.work(work(SECOND)), Contribution)

@@ -14,8 +14,8 @@ from eigenveil.errors import RequestError
 from eigenveil.planning.choose import rehearse
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column
-from eigenveil_client.records.records import RecordsSummary
 from eigenveil_client.records.scratch_files import SYSTEM
+from eigenveil_client.records.summary import RecordsSummary
 from eigenveil_client.site.config import EngineConfig
 from eigenveil_client.site.engine.engine import LocalEngine
 from eigenveil_client.site.mapping.promises import (

@@ -14,6 +14,7 @@ from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import frozen, to_memoryview
+from eigenveil.planning.choose import dearest
 from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_client.site.commands import evidence
@@ -129,18 +130,18 @@ def test_the_row_of_each_attempt_is_missed_if_it_is_cut_off(peers: Peers) -> Non
     with process(peers.stage) as (store, worker):
         for number in (1, 2):
             answered(worker, FIRST, peers.attempt(FIRST, number))
-        assert len(store.egress.verify(store.ledger.ledger)) == 2
+        assert len(store.egress.verify(store.ledger)) == 2
         with store.database.transaction() as change:
             change.execute("DROP TRIGGER egress_is_append_only_delete")
             change.execute('DELETE FROM egress WHERE "index" = 1')
         with pytest.raises(InternalError, match="rows are missing at its end"):
-            store.egress.verify(store.ledger.ledger)
+            store.egress.verify(store.ledger)
 
 
 def test_attempts_count_in_the_year_and_their_rest_is_free_when_the_study_ends(peers: Peers) -> None:
     yearly = YearlyLimit(year=peers.stage.config.policy.year, budget=peers.stage.config.policy.budget)
     with process(peers.stage) as (store, worker):
-        assert store.this_year(yearly) == PLAN.cost.micro_rho == 3 * PLAN.micro_rho
+        assert store.this_year(yearly) == PLAN.cost.micro_rho == PLAN.micro_rho + 2 * dearest(PLAN)
         for number in (1, 2):
             answered(worker, FIRST, peers.attempt(FIRST, number))
         assert store.this_year(yearly) == PLAN.cost.micro_rho
@@ -158,7 +159,7 @@ def test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to(peers: 
         assert PLAN.micro_rho < store.left_this_year(PLAN, yearly) < PLAN.cost.micro_rho
         worker = peers.stage.worker(store)
         worker.work(work(None, peers.stage.signed(PLAN)))
-        assert worker.agreed() == {}
+        assert worker.consent().accepted == {}
 
 
 def test_a_masked_answer_cannot_be_recomputed(peers: Peers) -> None:

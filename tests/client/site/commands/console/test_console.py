@@ -317,7 +317,7 @@ def test_the_page_listens_on_this_machine_alone(rig: Rig, monkeypatch: Patch) ->
 
 def test_a_masked_study_is_marked_with_the_other_sites(rig: Rig) -> None:
     invited = Federation(sites=(SITE, "hospital-b", "hospital-c"), quorum=2)
-    masked = replace(rig.plan.study, trust=Trust.SECURE_AGGREGATION, attempts=2, federation=invited)
+    masked = replace(rig.plan.study, trust=Trust.SECURE_AGGREGATION, spare_attempts=2, federation=invited)
     plan, browser = a_plan(masked, submission="masked"), rig.browser()
     rig.receive(plan)
     page, central = browser.get(f"/studies/{plan.digest}").text, browser.get(about(rig)).text
@@ -325,7 +325,10 @@ def test_a_masked_study_is_marked_with_the_other_sites(rig: Rig) -> None:
     assert "with those of: hospital-b, hospital-c" in page
     assert "fewer than 2 sites" in page
     assert page.count("exact figures") == page.count("exact figures in every study that is not masked") == 1
-    assert "up to 2 times" in page
+    assert "may be tried again" in page
+    assert "leaves once more, at most 8 times in all" in page
+    assert "this study takes of the budget includes all that repeats can cost" in page
+    assert "% of that is set aside to try rounds again" in page
     assert "together with at most 1 of the other sites" in page
     assert central.count("exact figures") > 1
     assert "Masked" not in central
