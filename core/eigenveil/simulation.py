@@ -105,7 +105,7 @@ class MemoryJournal:
         study, batch = self.plan.digest, batch_of(round_query.query)
         began = round_query.round if batch is None else batch.first_round
         paid = max((self.tried.get(round, 0) for round in range(began, round_query.round)), default=0)
-        first = self.ledger.paid[study, began] if paid else None
+        first = self.ledger.paid[study, began].cost if paid else None
         return attempt_cost(round_query.priced.cost, number, paid, first)
 
     def charge(self, round_query: RoundQuery) -> None:

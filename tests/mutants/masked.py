@@ -85,7 +85,7 @@ OF_MASKED: tuple[Mutant, ...] = (
           ("not self.covers(study, round, cost, pool)", "False"),
           ("return first or ", "return "),
           ("(self.repeated.get(study, NO_COST) + cost).fits(pool)", "cost.fits(pool)"),
-          ("self.repeated.get(study, NO_COST) + cost\n", "cost\n")),
+          ("self.repeated.get(study, NO_COST) + entry.cost", "entry.cost")),
     of("P35", DRIVER, "return due if covered and", "return due if",
        "tests/server/masked/test_masked_rounds.py"
        "::test_no_attempt_is_made_that_the_pool_does_not_pay_for"),

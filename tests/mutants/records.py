@@ -92,6 +92,6 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",',
        '.scheme in ("tls", "tcp"),', "tests/client/site/engine/test_dask.py"
        "::test_plain_tcp_is_refused_with_the_page_that_makes_certificates"),
-    of("TM39", DASK, "        self._connected.check_versions()\n", "",
+    of("TM39", DASK, "        connected.check_versions()\n", "",
        f"{LOSSES}::test_versions_of_workers_are_checked_before_each_study"),
 )  # fmt: skip

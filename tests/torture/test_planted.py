@@ -42,7 +42,7 @@ from eigenveil_server.rounds.round import Round, Run
 from eigenveil_server.rpc import interceptor
 from tests.client.site.support import a_stage
 from tests.server.rig import made, serving
-from tests.torture.crashes import checkpoints, disk_errors, forked
+from tests.torture.crashes import checkpoints, disk_errors, kills
 from tests.torture.crashes.armed import Command, Kill
 from tests.torture.crashes.charges import spend
 from tests.torture.crashes.disk_errors import Choice
@@ -113,9 +113,9 @@ def end_as_told() -> None:
 async def test_kills_find_a_coordinator_that_publishes_before_it_charges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forked, "Command", partial(Command, planted=publish_before_charging))
-    kills = [Kill(name="round-sealed", passage=passage) for passage in (1, 2, 3)]
-    toll = await federation(tmp_path, {COORDINATOR: kills, SITES[0]: [], NEWCOMER: [], OPERATOR: []})
+    monkeypatch.setattr(kills, "Federation", partial(Federation, planted=publish_before_charging))
+    due = [Kill(name="round-sealed", passage=passage) for passage in (1, 2, 3)]
+    toll = await federation(tmp_path, {COORDINATOR: due, SITES[0]: [], NEWCOMER: [], OPERATOR: []})
     assert any(fault.startswith("under-charge: the coordinator") for fault in toll.faults), toll.faults
 
 
@@ -334,7 +334,7 @@ async def test_sets_find_a_site_that_leaves_its_share_of_the_noise_out(
     [
         (Gone(AnsweredRounds, "cost", lambda *_: NO_COST), 20, 20),
         pytest.param(Gone(PeerSecrets, "_check_set"), 20, 20, marks=SLOW),
-        pytest.param(Gone(SessionReplica, "expect"), 20, 20, marks=SLOW),
+        pytest.param(Gone(SessionReplica, "expect"), 80, 20, marks=SLOW),
         # A pass is paid once, however often its batches are tried.
         pytest.param(Gone(AnsweredRounds, "_next_attempt", lambda *_: 1), 80, 30, marks=SLOW),
     ],

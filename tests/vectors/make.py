@@ -222,7 +222,7 @@ def ledger_chain() -> list[LedgerEntry]:
 
 def ledger_vector() -> dict[str, Any]:
     """The chain's rows; numbers as decimal text, as they are hashed."""
-    rows = [{f: str(getattr(e, f)) for f in LedgerEntry.__dataclass_fields__} for e in ledger_chain()]
+    rows = [{f: str(getattr(e, f)) for f in LedgerEntry._fields} for e in ledger_chain()]
     for row, entry in zip(rows, ledger_chain(), strict=True):
         row["kind"] = entry.kind.value
     return {"rows": rows}

@@ -5,23 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import NamedTuple, TypeVar
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.ledger import EntryKind, Ledger, LedgerEntry, replay
-from eigenveil.accounting.zcdp import NO_COST, Cost
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.errors import Code, InternalError
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.storage.database import Connection, Database, Row, tables
 
 SCHEMA, POSTGRESQL_SCHEMA = tables(__package__)
-COLUMNS = tuple(f.name for f in fields(LedgerEntry))
+COLUMNS = LedgerEntry._fields
+KINDS = {kind.value: kind for kind in EntryKind}
+SPENDING = ", ".join(f"'{kind.value}'" for kind in EntryKind if kind.spends)
 ALL_ROWS = "SELECT " + ", ".join(f'"{name}"' for name in COLUMNS) + " FROM ledger"
 
 
 T = TypeVar("T")
 LedgerPosition = tuple[str, int]  # digest of a ledger's last row, and the number of rows
+Decide = Callable[[Connection], LedgerEntry | None]
 ExtraWrite = Callable[[Connection], None] | None
 PositionedWrite = Callable[[Connection, LedgerPosition], None]
 
@@ -61,16 +63,29 @@ class LedgerStore:
     def entries(self) -> list[LedgerEntry]:
         return [_entry(row) for row in self._database.rows(f'{ALL_ROWS} ORDER BY "index"')]
 
+    def charges(self) -> dict[tuple[str, int], int]:
+        """Return how often each round of each study was charged, settled ones too, accepted losses not."""
+        counted = "SELECT study, round, COUNT(*) FROM ledger"
+        rows = self._database.rows(
+            f"{counted} WHERE kind IN ({SPENDING}) AND query <> study GROUP BY study, round"
+        )
+        return {(study, round): times for study, round, times in rows}
+
+    def charged_queries(self, study: str) -> dict[int, str]:
+        """Return the query of each charged round of a study, settled or not."""
+        selected = f"SELECT round, query FROM ledger WHERE study = ? AND kind IN ({SPENDING})"
+        return dict(tuple(row) for row in self._database.rows(selected, (study,)))
+
     def reserve(self, study: str, cost: Cost, also: ExtraWrite = None, *, gaussian: bool = False) -> None:
         """Reserve `cost` for `study`, durably on return. Raises as `Ledger.reserve`."""
         self._append(
-            lambda: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian), _extra(also)
+            lambda _: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian), _extra(also)
         )
 
     def restore_reservation(self, study: str, cost: Cost, *, gaussian: bool) -> None:
         """Reserve `cost` again for a study that was admitted before and whose rows are lost."""
         self._append(
-            lambda: self.ledger.restore_reservation(study, cost, at=self._clock(), gaussian=gaussian),
+            lambda _: self.ledger.restore_reservation(study, cost, at=self._clock(), gaussian=gaussian),
             _extra(None),
         )
 
@@ -83,15 +98,23 @@ class LedgerStore:
         """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
         if also is None and self.ledger.charged.get((study, round)) == query:
             return
-        self._append(lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), _extra(also))
+        self._append(lambda change: self._charge(study, round, query, cost, change), _extra(also))
 
     def charge_round(self, round_query: RoundQuery, also: PositionedWrite) -> None:
         """Charge a query's cost; `also` gets the resulting position of the ledger."""
         study, round = round_query.plan_digest, round_query.round
-        self._append(
-            lambda: self.ledger.charge(study, round, round_query.digest, round_query.cost, at=self._clock()),
-            also,
-        )
+        query, cost = round_query.digest, round_query.cost
+        self._append(lambda change: self._charge(study, round, query, cost, change), also)
+
+    def _charge(
+        self, study: str, round: int, query: str, cost: Cost, change: Connection
+    ) -> LedgerEntry | None:
+        """Return as `Ledger.charge`, which knows the rounds of open studies; others are looked up."""
+        if study not in self.ledger.open_amounts:
+            known = f"SELECT query FROM ledger WHERE study = ? AND round = ? AND kind IN ({SPENDING})"
+            if query in [row[0] for row in change.execute(known, (study, round))]:
+                return None
+        return self.ledger.charge(study, round, query, cost, at=self._clock())
 
     def attempt(self, round_query: RoundQuery, cost: Cost, pool: Cost, also: PositionedWrite) -> None:
         """Spend `cost` for an attempt at a masked round, durably on return, with the rows of `also`. These
@@ -99,16 +122,16 @@ class LedgerStore:
         `Ledger.attempt`."""
         study, round, query = round_query.plan_digest, round_query.round, round_query.digest
         self._append(
-            lambda: self.ledger.attempt(study, round, query, cost, pool=pool, at=self._clock()), also
+            lambda _: self.ledger.attempt(study, round, query, cost, pool=pool, at=self._clock()), also
         )
 
     def write_alongside(self, also: PositionedWrite) -> None:
         """Write the rows of `also` without spending; it gets the position of the ledger."""
-        self._append(lambda: None, also)
+        self._append(lambda _: None, also)
 
     def settle(self, study: str, also: ExtraWrite = None) -> None:
         """Settle `study`, durably on return, and release what was not charged."""
-        self._append(lambda: self.ledger.settle(study, at=self._clock()), _extra(also))
+        self._append(lambda _: self.ledger.settle(study, at=self._clock()), _extra(also))
 
     @property
     def ledger_position(self) -> LedgerPosition:
@@ -118,7 +141,7 @@ class LedgerStore:
 
     def spent(self, study: str) -> int:
         """Return the micro-rho that `study` has spent."""
-        return self.ledger.spent_by_study.get(study, NO_COST).micro_rho
+        return self.ledger.spent_amounts.get(study, (0, 0))[0]
 
     def read(self, look: Callable[[Ledger], T]) -> T:
         """Return `look` of the ledger, while nothing is appended."""
@@ -139,11 +162,11 @@ class LedgerStore:
             finally:
                 self.totals = LedgerTotals.of(self.ledger)
 
-    def _append(self, decide: Callable[[], LedgerEntry | None], also: PositionedWrite) -> None:
+    def _append(self, decide: Decide, also: PositionedWrite) -> None:
         with self._changing():
             with self._database.transaction() as change:
                 self._read_new_entries(change)
-                entry = decide()
+                entry = decide(change)
                 if entry is not None:
                     # atto-delta may exceed 63 bits, so it is stored as decimal text.
                     text = {"kind": entry.kind.value, "atto_delta": str(entry.atto_delta)}
@@ -176,14 +199,15 @@ def _extra(also: ExtraWrite) -> PositionedWrite:
 
 
 def _entry(row: Row) -> LedgerEntry:
-    values = dict(zip(COLUMNS, row, strict=True))
+    index, kind, study, round, query, micro_rho, atto_delta, at, previous, row_digest = row
     try:
-        values["kind"], values["atto_delta"] = EntryKind(values["kind"]), int(values["atto_delta"])
-        entry = LedgerEntry(**values)
-        if min(entry.micro_rho, entry.atto_delta) < 0:
+        entry = LedgerEntry(
+            index, KINDS[kind], study, round, query, micro_rho, int(atto_delta), at, previous, row_digest
+        )
+        if micro_rho < 0 or entry.atto_delta < 0:
             raise ValueError("a cost cannot be negative")
-    except (ValueError, RequestError) as problem:
+    except (KeyError, ValueError) as problem:
         raise InternalError(
-            Code.STORAGE, f"ledger row {values['index']} cannot be read: {problem}; restore the ledger"
+            Code.STORAGE, f"ledger row {index} cannot be read: {problem}; restore the ledger"
         ) from problem
     return entry

@@ -7,13 +7,14 @@ them gives the same state, or an error."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.zcdp import NO_COST, Cost, pico_epsilon
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
-from eigenveil.numerics.encoding import digest, digest_of, field_names
+from eigenveil.numerics.encoding import digest, digest_of
 
 GENESIS = "0" * 64
 EPSILON_KEY, DELTA_KEY = "budget_epsilon", "budget_mechanism_delta"  # of every daemon's configuration
@@ -36,11 +37,11 @@ class EntryKind(Enum):
         return self in (EntryKind.CHARGE, EntryKind.ATTEMPT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerEntry:
-    """One row of the ledger. `at` is a Unix time in seconds for people; no decision depends on it."""
+class LedgerEntry(NamedTuple):
+    """One row of the ledger; a tuple, as a start makes one of each row. `at` is a Unix time in seconds for
+    people; no decision depends on it."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple's search for a value, which nobody needs of a row
     kind: EntryKind
     study: str
     round: int
@@ -56,14 +57,18 @@ class LedgerEntry:
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
 
+Amount = tuple[int, int]  # micro-rho and atto-delta of a cost; a start adds up those of all rows
+
+
 @dataclass(slots=True)
 class Ledger:
     """State of a ledger after its entries.
 
     `spent` never decreases. `gaussian` is True until a reservation is made where other noise is admitted.
-    `paid` is the cost of a round's first charge, `times` the number of its charges, and `repeated` the cost
-    of a study's later charges of its rounds. `pico_by_study` is the sum of a study's charges as epsilons, in
-    1e-12.
+    `charged` is the query of each charged round, `paid` the round's first charge, and `repeated` the cost of
+    a study's later charges of its rounds. `pico_by_study` is the sum of a study's charges as epsilons, in
+    1e-12. These four are of open studies: a settled one has no reservation, so it is never charged again, and
+    only what it spent is remembered, so that it is never reserved again.
 
     Raises on append:
         RequestError: code `budget-exhausted`, also for noise that the budget does not admit, or a study
@@ -75,17 +80,33 @@ class Ledger:
     gaussian: bool = True
     head: str = GENESIS
     size: int = 0
-    spent: Cost = NO_COST
-    reserved: dict[str, Cost] = field(default_factory=dict)
+    spent_amount: Amount = (0, 0)
+    open_amounts: dict[str, Amount] = field(default_factory=dict)  # reserved and not charged
+    spent_amounts: dict[str, Amount] = field(default_factory=dict)  # of each study that was ever reserved
     charged: dict[tuple[str, int], str] = field(default_factory=dict)
-    paid: dict[tuple[str, int], Cost] = field(default_factory=dict)
-    times: dict[tuple[str, int], int] = field(default_factory=dict)
+    paid: dict[tuple[str, int], LedgerEntry] = field(default_factory=dict)
     repeated: dict[str, Cost] = field(default_factory=dict)
-    spent_by_study: dict[str, Cost] = field(default_factory=dict)
     pico_by_study: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def spent(self) -> Cost:
+        return _cost(self.spent_amount)
+
+    @property
+    def reserved(self) -> dict[str, Cost]:
+        """Reservation of each open study, without what was charged."""
+        return {study: _cost(amount) for study, amount in self.open_amounts.items()}
+
+    def spent_by(self, study: str) -> Cost:
+        """Return what `study` has spent."""
+        return _cost(self.spent_amounts.get(study, (0, 0)))
+
+    def knows(self, study: str) -> bool:
+        """Return True if `study` was ever reserved."""
+        return study in self.spent_amounts
+
     def committed(self) -> Cost:
-        return sum(self.reserved.values(), self.spent)
+        return sum(map(_cost, self.open_amounts.values()), self.spent)
 
     @property
     def limit(self) -> Cost:
@@ -149,7 +170,7 @@ class Ledger:
 
     def settle(self, study: str, *, at: int) -> LedgerEntry | None:
         """Return the entry that ends `study`; None if it is not open."""
-        if study not in self.reserved:
+        if study not in self.open_amounts:
             return None
         return self._next(EntryKind.SETTLE, study, 0, "", NO_COST, at)
 
@@ -158,26 +179,27 @@ class Ledger:
             index=self.size, kind=kind, study=study, round=round, query=query, micro_rho=cost.micro_rho,
             atto_delta=cost.atto_delta, at=at, previous=self.head, digest="",
         )  # fmt: skip
-        entry = replace(entry, digest=_digest(entry))
-        self._check(entry, cost)
+        entry = entry._replace(digest=_digest(entry))
+        self._check(entry)
         return entry
 
-    def _check(self, entry: LedgerEntry, cost: Cost) -> None:
+    def _check(self, entry: LedgerEntry) -> None:
         match entry.kind:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
-                if entry.study in self.spent_by_study:
+                if self.knows(entry.study):
                     raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
                 limit = self.budget.limit(gaussian=self._stays_gaussian(entry))
-                self._check_fits(self.committed() + cost, limit, "the budget")
+                self._check_fits(self.committed() + entry.cost, limit, "the budget")
             case EntryKind.CHARGE | EntryKind.ATTEMPT:
-                left = self.reserved.get(entry.study)
+                left = self.open_amounts.get(entry.study)
                 if left is None:
                     raise RequestError(Code.BUDGET, f"study {entry.study[:12]} has no reservation")
                 if entry.kind is EntryKind.CHARGE and (entry.study, entry.round) in self.charged:
                     raise InternalError(
                         Code.STORAGE, f"ledger row {entry.index} charges a round twice; restore the ledger"
                     )
-                self._check_fits(cost, left, "the study's reservation")
+                if entry.micro_rho > left[0] or entry.atto_delta > left[1]:
+                    self._check_fits(entry.cost, _cost(left), "the study's reservation")
             case EntryKind.SETTLE:
                 pass
 
@@ -199,33 +221,54 @@ class Ledger:
             raise InternalError(
                 Code.STORAGE, f"ledger row {entry.index} does not continue the chain; restore the ledger"
             )
-        study, cost, at = entry.study, entry.cost, (entry.study, entry.round)
-        self._check(entry, cost)
+        self._check(entry)
         self.head, self.size = entry.digest, self.size + 1
+        study, amount = entry.study, (entry.micro_rho, entry.atto_delta)
         match entry.kind:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
                 self.gaussian = self._stays_gaussian(entry)
-                self.reserved[study] = cost
-                self.spent_by_study[study], self.pico_by_study[study] = NO_COST, 0
+                self.open_amounts[study] = amount
+                self.spent_amounts[study], self.pico_by_study[study] = (0, 0), 0
             case EntryKind.CHARGE | EntryKind.ATTEMPT:
-                self.reserved[study] -= cost
-                self.spent = self.spent + cost
-                self.spent_by_study[study] = self.spent_by_study[study] + cost
-                self.pico_by_study[study] += pico_epsilon(entry.micro_rho)
-                if at in self.charged:
-                    self.repeated[study] = self.repeated.get(study, NO_COST) + cost
-                self.charged[at] = entry.query
-                self.paid.setdefault(at, cost)
-                self.times[at] = 1 + self.times.get(at, 0)
+                self._spend(entry, amount)
             case EntryKind.SETTLE:
-                self.reserved.pop(study, None)
+                self._forget_rounds(study)
+
+    def _spend(self, entry: LedgerEntry, amount: Amount) -> None:
+        study, at = entry.study, (entry.study, entry.round)
+        left = self.open_amounts[study]
+        self.open_amounts[study] = left[0] - amount[0], left[1] - amount[1]
+        self.spent_amount = _sum(self.spent_amount, amount)
+        self.spent_amounts[study] = _sum(self.spent_amounts[study], amount)
+        self.pico_by_study[study] += pico_epsilon(entry.micro_rho)
+        if at in self.charged:
+            self.repeated[study] = self.repeated.get(study, NO_COST) + entry.cost
+        self.charged[at] = entry.query
+        self.paid.setdefault(at, entry)
+
+    def _forget_rounds(self, study: str) -> None:
+        """Free the reservation of a settled study, and drop its charges: each needs a reservation."""
+        if self.open_amounts.pop(study, None) is None:
+            return
+        self.repeated.pop(study, None)
+        del self.pico_by_study[study]
+        for at in [one for one in self.charged if one[0] == study]:
+            del self.charged[at], self.paid[at]
+
+
+def _cost(amount: Amount) -> Cost:
+    return Cost(micro_rho=amount[0], atto_delta=amount[1])
+
+
+def _sum(one: Amount, other: Amount) -> Amount:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def _digest(entry: LedgerEntry) -> str:
     """Return the digest of a row; numbers are hashed as text: canonical JSON has no integers beyond 2**53."""
     names = entry.study + entry.query
     if not (names.isascii() and names.isalnum()):  # of a damaged row
-        values = {name: str(getattr(entry, name)) for name in field_names(LedgerEntry) if name != "digest"}
+        values = {name: str(getattr(entry, name)) for name in LedgerEntry._fields if name != "digest"}
         return digest("ledger", values | {"kind": entry.kind.value})
     # The same canonical JSON, in a quarter of the time: at each start all rows are checked.
     body = (

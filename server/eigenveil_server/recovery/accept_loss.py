@@ -82,7 +82,7 @@ def _accept(config: Config, store: Store) -> AcceptedLoss:
     ledger = LedgerStore(store.writer, config.budget, lambda: unix_ms() // 1000)
     ended = _end_running_studies(store, ledger)
     study = digest("lost-charges", {"checkpoint": checkpoint.digest, "size": str(checkpoint.size)})
-    cost = ledger.ledger.spent_by_study.get(study, NO_COST)
+    cost = ledger.ledger.spent_by(study)
     if cost == NO_COST:
         earlier = accepted_losses(store.reader, keys, config.federation)
         cost = cost_of_loss(checkpoint, ledger.entries(), earlier)
@@ -104,7 +104,7 @@ def _accept(config: Config, store: Store) -> AcceptedLoss:
 
 def _charge(ledger: LedgerStore, study: str, checkpoint: Checkpoint, cost: Cost) -> None:
     """Charge the loss as a study of one round, whose name and query are the checkpoint's digest."""
-    if study not in ledger.ledger.spent_by_study:
+    if not ledger.ledger.knows(study):
         try:
             ledger.restore_reservation(study, cost, gaussian=checkpoint.gaussian)
         except RequestError as problem:

@@ -251,5 +251,5 @@ def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository
         return attempt_cost(round_query.priced.cost, number)
     paid = repository.studies.most_attempts(study, batch.first_round, round_query.round)
     return attempt_cost(
-        round_query.priced.cost, number, paid, repository.ledger.ledger.paid[study, batch.first_round]
+        round_query.priced.cost, number, paid, repository.ledger.ledger.paid[study, batch.first_round].cost
     )

@@ -127,6 +127,10 @@ def test_a_failed_commit_is_rolled_back_and_no_write_follows(tmp_path: Path) -> 
     ran: list[str] = []
 
     class FailingCommit(SqliteDatabase):
+        def _has_begun(self, *, last: bool) -> bool:
+            ran.append(self.begin)
+            return super()._has_begun(last=last)
+
         def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
             ran.append(statement)
             if statement == "COMMIT":

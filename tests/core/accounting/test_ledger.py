@@ -88,10 +88,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(study=names, round=rounds, query=queries, cost=costs)
     def charge(self, study: str, round: int, query: str, cost: Cost) -> None:
-        """Once a round; the same again is nothing, another query is refused."""
+        """Once a round; the same again is nothing, another query is refused, and so is all once settled."""
         known = self.model.charges.get((study, round))
         running = study in self.model.costs and study not in self.model.ended
-        if known is not None:
+        if known is not None and running:
             if known[0] == query:
                 assert self.ledger.charge(study, round, query, cost, at=2) is None
             else:
@@ -125,7 +125,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.spent == self.model.spent()
         assert self.ledger.committed() == self.model.committed()
         for study in self.model.costs:
-            assert self.ledger.spent_by_study[study] == self.model.spent(study)
+            assert self.ledger.spent_by(study) == self.model.spent(study)
         assert self.ledger.size == len(self.entries)
         assert self.ledger.head == (self.entries[-1].digest if self.entries else GENESIS)
 
@@ -215,7 +215,7 @@ FORGED: dict[str, list[Any]] = {
 @pytest.mark.parametrize("row", [2, 5])
 def test_a_changed_field_of_any_row_breaks_the_chain(row: int, field: str, value: Any) -> None:
     entries = chain()
-    entries[row] = replace(entries[row], **{field: value})
+    entries[row] = entries[row]._replace(**{field: value})
     with refused(Code.STORAGE, "chain"):
         replay(BUDGET, entries)
 
@@ -305,5 +305,5 @@ def test_a_row_is_hashed_as_canonical_json_of_texts_whatever_it_holds(study: str
     """Rows of hexadecimal names are written without a JSON encoder; no quote may make two rows alike."""
     ledger = Ledger(budget=BUDGET)
     row = ledger.reserve(study, Cost(micro_rho=7, atto_delta=10**17), at=3)
-    values = {name: str(getattr(row, name)) for name in LedgerEntry.__dataclass_fields__ if name != "digest"}
+    values = {name: str(getattr(row, name)) for name in LedgerEntry._fields if name != "digest"}
     assert row.digest == digest("ledger", values | {"kind": row.kind.value})

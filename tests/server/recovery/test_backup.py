@@ -61,7 +61,7 @@ async def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> 
         release = await study(rig, "one")
         unused = rig.token(Role.SITE, "dora")
         found = await asyncio.to_thread(command_output, "backup", "--config", toml, "--out", str(out))
-        assert found["rows"] == len(rig.repository.ledger.ledger.charged) + 2
+        assert found["rows"] == len(rig.repository.ledger.charges()) + 2
     for path in (out, *out.iterdir()):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
     found = command_output("restore", "--from", str(out), "--dir", str(new))

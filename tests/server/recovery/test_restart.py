@@ -46,7 +46,8 @@ def charges(config: Config) -> dict[tuple[str, int], str]:
     store = open_store(config.store)
     try:
         entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()
-        return replay(config.budget, entries).charged
+        replay(config.budget, entries)
+        return {(one.study, one.round): one.query for one in entries if one.kind.spends}
     finally:
         store.close()
 

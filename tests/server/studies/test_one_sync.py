@@ -24,7 +24,9 @@ from tests.server.rig import Client, Rig, Sites, answering, refusal, study_toml
 
 def books(rig: Rig, digest: str) -> tuple[list[int], list[int], list[int]]:
     repository = rig.repository
-    charged = sorted(round for study, round in repository.ledger.ledger.charged if study == digest)
+    spent = "study = ? AND kind IN ('charge', 'attempt')"
+    statement = f"SELECT DISTINCT round FROM ledger WHERE {spent} ORDER BY round"
+    charged = [row[0] for row in repository.store.reader.rows(statement, (digest,))]
     released = [one.release.round for one in repository.studies.sealed_rounds(digest)]
     return charged, released, list(range(repository.studies.rounds(digest)))
 

@@ -61,7 +61,7 @@ class Published:
         store = open_store(config.store)
         try:
             studies, ledger = Studies(store.reader), LedgerStore(store.writer, config.budget, lambda: 0)
-            charged = ledger.ledger.charged
+            charged = ledger.charges()
             found = [
                 f"round {round} was published and is not {word}"
                 for study, round in sorted(self.sealed)
@@ -179,7 +179,8 @@ class Sink(sites.Coordinator):
     def unpaid(self, stage: sites.Stage) -> list[str]:
         store = stage.store()
         try:
-            charged = store.ledger.ledger.charged
+            entries = store.ledger.entries()
+            charged = {(one.study, one.round): one.query for one in entries if one.kind.spends}
             rows = {(row.study, row.round) for row in store.egress.rows()}
         finally:
             store.close()

@@ -110,14 +110,15 @@ class Outside:
         books = LedgerStore(database, PrivacyBudget(mixed=BUDGET), lambda: 0)
         ledger, entries = books.ledger, books.entries()
         studies, found = Studies(database), []
-        if not self.taken <= set(ledger.spent_by_study):
+        charged = {(one.study, one.round): one.query for one in entries if one.kind.spends}
+        if not self.taken <= set(ledger.spent_amounts):
             found.append("a study that was taken")
         if self.ended & set(ledger.reserved):
             found.append("the end of a study")
         if any(studies.query_digest(*place) != query for place, query in self.opened.items()):
             found.append("a question")
         for (study, round), (query, release) in self.published.items():
-            if ledger.charged.get((study, round)) != query:
+            if charged.get((study, round)) != query:
                 found.append("a charge")
             sealed = studies.sealed(study, round)
             if sealed is None or sealed.release.digest != release:

@@ -117,7 +117,7 @@ class Daemons(Federation):
             self.failed.append(f"{name} went on for {FULL_SECONDS:.0f} s on a full disk")
         finally:
             self.freed[name] = time.monotonic()
-            disk.full.unlink()
+            disk.full.unlink(missing_ok=True)
 
     async def _slow_down(self, name: str) -> None:
         slow = self.disk(name).slow
@@ -125,19 +125,21 @@ class Daemons(Federation):
         try:
             await asyncio.sleep(SLOW_SECONDS)
         finally:
-            slow.unlink()
+            slow.unlink(missing_ok=True)
 
 
 def disturbances(
     names: tuple[str, ...], studies: int, counts: Mapping[tuple[str, Kind], int], seed: int, longest: float
 ) -> dict[int, list[Disturbance]]:
     """By the study: `counts` of each kind for the coordinator and for sites. The coordinator dies in the
-    first half alone, so that its growth over the second is that of one process."""
+    first half alone, so that its growth over the second is that of one process. No disk is full in the last
+    tenth: its daemon ends at the write of a later study."""
     chance, found = random.Random(seed), dict[int, list[Disturbance]]()
     for (role, kind), count in counts.items():
         for _ in range(count):
-            lasting = role != COORDINATOR or kind is Kind.SLOW
-            study = chance.randrange(studies if lasting else studies // 2)
+            dies = role == COORDINATOR and kind is not Kind.SLOW
+            tenths = 5 if dies else 9 if kind is Kind.FULL else 10
+            study = chance.randrange(tenths * studies // 10)
             who = COORDINATOR if role == COORDINATOR else chance.choice(names)
             found.setdefault(study, []).append(Disturbance(study, chance.uniform(0, longest), who, kind))
     return found

@@ -77,6 +77,7 @@ class LongRun:
         self.here, self.due = here, due
         self.witness = Witness()
         self.ended = 0
+        self.events: list[asyncio.Task[None]] = []
         self.toml = two_rounds(here.names)
 
     async def study(self, number: int) -> None:
@@ -89,13 +90,17 @@ class LongRun:
         self.ended += 1
 
     async def disturbed(self, number: int) -> None:
-        """One study, and what happens meanwhile."""
-        events = [asyncio.create_task(self.here.disturb(one)) for one in self.due.get(number, ())]
+        """One study, and what happens from its submission on. The next does not wait for that: a daemon whose
+        disk is full ends at its next write."""
+        self.begin(number)
         await self.study(number)
-        await asyncio.gather(*events)
         self.here.look(self.ended)
         if self.ended % LOOK_EVERY == 0:
             self.look()
+
+    def begin(self, number: int) -> None:
+        """Begin what is due from this study on."""
+        self.events += [asyncio.create_task(self.here.disturb(one)) for one in self.due.get(number, ())]
 
     def look(self) -> None:
         self.witness.look(read(self.here.books, self.here.sites))
@@ -104,12 +109,12 @@ class LongRun:
         """Half of those one by one, those at once, and the other half."""
         for number in range(one_by_one // 2):
             await self.disturbed(number)
-        together = [self.study(one_by_one + number) for number in range(at_once)]
-        events = [self.here.disturb(one) for one in self.due.get(one_by_one, ())]
-        await asyncio.gather(*together, *events)
+        self.begin(one_by_one)
+        await asyncio.gather(*(self.study(one_by_one + number) for number in range(at_once)))
         self.look()
         for number in range(one_by_one // 2, one_by_one):
             await self.disturbed(number)
+        await asyncio.gather(*self.events)
 
     async def settled(self) -> None:
         """Wait until every site knows the end of every study."""

@@ -58,7 +58,7 @@ class Conversation:
                     found.append(words.get(type(reply), "-"))
             paid = [one for one in store.ledger.entries() if one.kind is EntryKind.ATTEMPT]
             assert len(paid) == len(self.sent), "as many attempts are charged as have left"
-            store.egress.verify(store.ledger.ledger)
+            store.egress.verify(store.ledger)
         return " ".join(found)
 
     @cached_property

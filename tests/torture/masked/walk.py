@@ -206,8 +206,7 @@ class Walk(RuleBasedStateMachine):
         due, repeated = self._paid(round for round, _ in self.sent)
         assert repeated <= self.scene.plan.spare_micro_rho
         ledger = self.store.ledger.ledger
-        spent = ledger.spent_by_study.get(self.scene.plan.digest)
-        assert (spent.micro_rho if spent else 0) == due
+        assert ledger.spent_by(self.scene.plan.digest).micro_rho == due
         stored = {
             place: self.store.attempts.answered(self.scene.plan.digest, place[0]) for place in self.sets
         }

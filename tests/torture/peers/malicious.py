@@ -228,7 +228,7 @@ def _judge(stage: Stage, coordinator: Coordinator, attack: Attack, log: Path, ou
     wanted = [*((PLAN.digest, query.round) for query in attack.honest), (CONTROL.digest, 0)]
     sent = [(one.plan_digest.hex(), one.round) for one in coordinator.contributions]
     store = stage.store()
-    rows = [(row.study, row.round) for row in store.egress.verify(store.ledger.ledger) if row.query]
+    rows = [(row.study, row.round) for row in store.egress.verify(store.ledger) if row.query]
     store.close()
     outcome.answered = len(sent)
     if sent != wanted:

@@ -36,12 +36,13 @@ from eigenveil_common.command import console, print_result
 def check_published(store: SiteStore, document: Mapping[str, Any], key: Keys, site: str) -> None:
     """Check a published document against the statements signed to this site and against its charges. Raises
     RequestError, code `bad-release`, for a contradiction."""
-    plan, charged = document["plan_digest"], store.ledger.ledger.charged
+    plan = document["plan_digest"]
+    charged = store.ledger.charged_queries(plan)
     found = store.transcript.log(plan).find_contradictions(document, key)
     found += [
         f"{round_label(row['round'])}: this site is named as present, and has answered no such query"
         for row in document["rounds"]
-        if site in row["present"] and charged.get((plan, row["round"])) != row["query"]
+        if site in row["present"] and charged.get(row["round"]) != row["query"]
     ]
     found += [
         f"{round_label(row['round'])}: {attempts_of(row)} attempts at it are named, and this site answered "
@@ -171,7 +172,7 @@ def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
         "spent": consent.amount(state.spent.micro_rho, config, state.gaussian),
         "reserved": reserved,
         "left": consent.amount(left, config, state.exact, of=state.limit.micro_rho),
-        "entries": [asdict(entry) | {"kind": entry.kind.value} for entry in store.ledger.entries()],
+        "entries": [entry._asdict() | {"kind": entry.kind.value} for entry in store.ledger.entries()],
     }
 
 

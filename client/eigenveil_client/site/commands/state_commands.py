@@ -384,7 +384,7 @@ def verify_egress(config: SiteConfig, head: str, as_json: bool) -> None:
     from eigenveil_client.site.commands import evidence
 
     with opened_store(config) as store:
-        rows = store.egress.verify(store.ledger.ledger)
+        rows = store.egress.verify(store.ledger)
         evidence.report_chain("egress ledger", [row.digest for row in rows], head, as_json)
 
 

@@ -53,6 +53,7 @@ from eigenveil_client.site.engine.progress import LoadProgress
 from eigenveil_common.concurrency import CORES
 
 HOUR_SECONDS = 3600.0
+REMEMBERED_PLANS = 64  # others are rehearsed again when their records are loaded
 QUICK_PRODUCTS = 2**22  # of numbers of the records: some milliseconds of one core
 # Kinds with a product for each number of a record and of the query; others have one for each pair of columns.
 COLUMNWISE = (Count, ClippedSum, SquaredNormSum, RowBins, ColumnHistograms, ColumnMoments)
@@ -132,16 +133,23 @@ class LocalEngine:
         self._memory_limit_mib = settings.memory_limit_mib
         self._scratch = scratch
         self._max_records = max_records
-        self._needs_all_rows: dict[str, bool] = {}  # by plan: True if it needs all rows at once
+        self._needs_all_rows: dict[str, bool] = {}  # of the last plans: True if it needs all rows at once
 
     def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> Verdict:
         """See `RecordEngine.check`. Queries on all records at once are answered from memory only.
 
         The check uses the site's maximum number of records, not the actual one."""
-        self._needs_all_rows[plan.digest] = _any_needs_all_rows(round_queries)
+        self._note_needs(plan, round_queries)
         return memory_verdict(
             plan, round_queries, maximum_records=self._max_records, memory_mib=self._memory_limit_mib
         )
+
+    def _note_needs(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> bool:
+        """Return True if a query needs all rows at once; it is remembered of the last plans."""
+        self._needs_all_rows[plan.digest] = found = _any_needs_all_rows(round_queries)
+        for oldest in list(self._needs_all_rows)[:-REMEMBERED_PLANS]:
+            self._needs_all_rows.pop(oldest, None)
+        return found
 
     def load(self, plan: Plan, require: Require = always) -> LocalRecords:
         """See `RecordEngine.load`."""
@@ -194,10 +202,11 @@ class LocalEngine:
 
     def _memory_limit(self, plan: Plan) -> float:
         """Return the bytes of a study's rows to store in memory; no limit if it needs all rows at once."""
-        if plan.digest not in self._needs_all_rows:  # accepted before this start
+        needs_all = self._needs_all_rows.get(plan.digest)
+        if needs_all is None:  # accepted long ago, or before this start
             queries = [one for course in possible_rehearsals(plan) for one in course]
-            self._needs_all_rows[plan.digest] = _any_needs_all_rows(queries)
-        if self._kind is EngineKind.MEMORY or self._needs_all_rows[plan.digest]:
+            needs_all = self._note_needs(plan, queries)
+        if self._kind is EngineKind.MEMORY or needs_all:
             return math.inf
         return 0 if self._kind is EngineKind.DISK else self._memory_bytes
 

@@ -18,13 +18,14 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
-from eigenveil.accounting.ledger import GENESIS, Ledger
+from eigenveil.accounting.ledger import GENESIS
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, round_label
 from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -153,18 +154,17 @@ class EgressLedger:
         rows = self._database.rows('SELECT digest FROM egress ORDER BY "index" DESC LIMIT 1')
         return str(rows[0]["digest"]) if rows else GENESIS
 
-    def verify(self, ledger: Ledger) -> list[EgressRow]:
+    def verify(self, ledger: LedgerStore) -> list[EgressRow]:
         """Return every row after checking the chain and the charges.
 
         Each charged round or attempt must have a row, as both are written together; an accepted loss
         (`rollback`) has none. Each query was checked when the state was opened. Raises as `rows`."""
+        charges = ledger.charges()  # before the rows: another process may be writing both
         rows = self.rows()
         answers = {(row.study, row.round, row.attempt) for row in rows if row.answers}
         left = Counter((study, round) for study, round, _ in answers)
         missing = sorted(
-            (study, round)
-            for (study, round), times in ledger.times.items()
-            if left[study, round] < times and ledger.charged[study, round] != study
+            (study, round) for (study, round), times in charges.items() if left[study, round] < times
         )
         if missing:
             study, round = missing[0]

@@ -43,7 +43,7 @@ def move_out(config_path: Path, config: SiteConfig, out: Path, *, again: bool = 
                 "lost, and no daemon was started with it, add --again",
             )
         with open_site_store(config, even_if_moved=True) as store, new_folder(out) as here:
-            store.egress.verify(store.ledger.ledger)
+            store.egress.verify(store.ledger)
             write_secret(mark, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
             failpoint("move-marked")  # from here on nothing is decided here that the copy would lack
             try:
@@ -81,7 +81,7 @@ def move_in(source: Path, folder: Path) -> tuple[Manifest, SiteConfig]:
             with open_site_store(config) as store:
                 if not manifest.describes(store.ledger.ledger):
                     raise RequestError(Code.BAD_CONFIG, f"the ledger in {source} differs from the manifest")
-                store.egress.verify(store.ledger.ledger)
+                store.egress.verify(store.ledger)
         failpoint("move-checked")
     return manifest, site_config.load(folder / CONFIG_NAME)
 

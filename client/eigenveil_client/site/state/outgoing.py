@@ -48,7 +48,7 @@ class AnsweredRounds:
         self._database = database
         self._store = store
         self._attempts = attempts
-        self._due: dict[str, int] = {}  # the round after the last answered one, by study
+        self._due: dict[str, int] = {}  # the round after the last answered one, by open study
         for study, round in store.ledger.charged:
             self.mark_answered(study, round)
 
@@ -85,7 +85,7 @@ class AnsweredRounds:
             "SELECT round FROM passes WHERE (plan, first) = (?, ?) ORDER BY time",
             (plan.digest, batch.first_round),
         )
-        first = self._store.ledger.paid[plan.digest, first_pass[0]["round"]] if first_pass else None
+        first = self._store.ledger.paid[plan.digest, first_pass[0]["round"]].cost if first_pass else None
         check_batch(plan, round_query.priced.cost, batch, first or round_query.priced.cost)
         return attempt_cost(round_query.priced.cost, self._next_attempt(round_query), len(first_pass), first)
 
@@ -119,6 +119,10 @@ class AnsweredRounds:
     def mark_answered(self, study: str, round: int) -> None:
         """Record that a round was answered; the answer is durable."""
         self._due[study] = max(self._due.get(study, 0), round + 1)
+
+    def forget(self, study: str) -> None:
+        """Drop what is remembered of a settled study, of which no query is answered."""
+        self._due.pop(study, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

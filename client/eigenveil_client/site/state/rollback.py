@@ -276,7 +276,7 @@ class RollbackGuard:
             InternalError: code `storage`."""
         noted = self.lost(store)
         study = loss_id(noted)
-        if study not in store.ledger.spent_by_study:
+        if not store.ledger.knows(study):
             had, spent = noted.committed, store.ledger.spent
             cost = Cost(
                 micro_rho=max(0, had.micro_rho - spent.micro_rho),
@@ -287,7 +287,7 @@ class RollbackGuard:
             store.charge(study, 0, study, store.ledger.reserved[study])  # no query: the loss names itself
             store.settle(study)
         self._write(NotedPosition.of(store.ledger))
-        return store.ledger.spent_by_study[study]
+        return store.ledger.spent_by(study)
 
 
 def loss_id(noted: NotedPosition) -> str:

@@ -335,6 +335,7 @@ class SiteStore:
 
         had_key = self.study_keys.has(digest)
         self.ledger.settle(digest, also=also)
+        self.rounds.forget(digest)
         if had_key:
             self._log_is_due = not self.database.empty_log()
         return freed

@@ -94,7 +94,7 @@ def _check_upgraded(config: SiteConfig, database: SqliteDatabase) -> None:
     noted = guard.noted()
     if noted is not None and not noted.is_in(store.ledger):
         raise noted.lost(config.state)
-    store.egress.verify(store.ledger.ledger)
+    store.egress.verify(store.ledger)
     store.check_whole()
 
 

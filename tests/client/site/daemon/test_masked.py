@@ -66,7 +66,7 @@ def test_ready_has_no_number_and_no_charge(peers: Peers) -> None:
         key = store.study_keys.get_or_make(PLAN.digest, peers.keys[SITE]).signed
         assert reply == Ready(plan_digest=PLAN.digest, round=0, query=FIRST.digest, key=key)
         assert key.check(peers.keys[SITE].card.signing).plan == PLAN.digest
-        (row,) = store.egress.verify(store.ledger.ledger)
+        (row,) = store.egress.verify(store.ledger)
         assert (row.kind, row.bytes, row.query, row.contribution) == ("ready", 0, FIRST.digest, "")
         assert (left(store)[0], row_count(store, "attempts")) == (0, 0)
 
@@ -76,7 +76,7 @@ def test_masked_answer_has_a_noise_share_and_masks_of_all_others(peers: Peers) -
     with process(peers.stage) as (store, worker), mock.patch.object(OsNoise, "draw") as draw:
         draw.side_effect = lambda spec: np.arange(7, 7 + spec.length)
         reply = answered(worker, FIRST, attempt)
-        (row,) = store.egress.verify(store.ledger.ledger)
+        (row,) = store.egress.verify(store.ledger)
         (*_, entry) = store.ledger.entries()
     exact = Site(records.load(peers.stage.records, PLAN.study)).answer(FIRST.query)
     assert draw.call_args.args == (share_spec(FIRST.priced, PLAN.study, 3),)
@@ -361,7 +361,7 @@ def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> 
                     assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
             assert left(store)[0] == sum(QUESTIONS[round].priced.micro_rho for round, _ in sent)
             assert row_count(store, "attempts") == len(sent)
-            store.egress.verify(store.ledger.ledger)
+            store.egress.verify(store.ledger)
     assert sent
 
 

@@ -130,12 +130,12 @@ def test_the_row_of_each_attempt_is_missed_if_it_is_cut_off(peers: Peers) -> Non
     with process(peers.stage) as (store, worker):
         for number in (1, 2):
             answered(worker, FIRST, peers.attempt(FIRST, number))
-        assert len(store.egress.verify(store.ledger.ledger)) == 2
+        assert len(store.egress.verify(store.ledger)) == 2
         with store.database.transaction() as change:
             change.execute("DROP TRIGGER egress_is_append_only_delete")
             change.execute('DELETE FROM egress WHERE "index" = 1')
         with pytest.raises(InternalError, match="rows are missing at its end"):
-            store.egress.verify(store.ledger.ledger)
+            store.egress.verify(store.ledger)
 
 
 def test_attempts_count_in_the_year_and_their_rest_is_free_when_the_study_ends(peers: Peers) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
+from eigenveil.accounting.ledger import Amount
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
@@ -58,7 +59,7 @@ def test_an_answered_round_is_one_transaction_and_the_checkpoint_is_in_it(stage:
         assert later == [(1, 0)] * 2
     with closing(stage.store()) as again:
         assert again.checkpoints.latest() == signed(stage, ROWS[:3])
-        assert len(again.ledger.ledger.charged) == len(again.egress.verify(again.ledger.ledger)) == 3
+        assert len(again.ledger.ledger.charged) == len(again.egress.verify(again.ledger)) == 3
 
 
 def test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew(stage: Stage) -> None:
@@ -112,12 +113,12 @@ def test_two_threads_store_the_later_checkpoint(stage: Stage, store: SiteStore) 
 def test_yearly_use_is_read_under_the_ledger_s_lock(stage: Stage, store: SiteStore) -> None:
     yearly = YearlyLimit(year=Year.ROLLING, budget=PrivacyBudget(mixed=Cost(micro_rho=10**9)))
 
-    class Watched(dict[str, Cost]):
-        def values(self) -> Any:
+    class Watched(dict[str, Amount]):
+        def items(self) -> Any:
             assert store.ledger._lock.locked(), "another thread may change it meanwhile"
-            return super().values()
+            return super().items()
 
-    store.ledger.ledger.reserved = Watched(store.ledger.ledger.reserved)
+    store.ledger.ledger.open_amounts = Watched(store.ledger.ledger.open_amounts)
     assert (store.this_year(yearly), store.left_this_year(PLAN, yearly)) == (0, 10**9)
 
 

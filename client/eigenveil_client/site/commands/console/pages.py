@@ -181,7 +181,7 @@ async def _sent(console: Console, request: Request) -> Response:
     page = max(0, (_number(request.query_params.get("page", "")) or 1) - 1)
 
     def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-        rows, first = store.egress.verify(store.ledger.ledger)[::-1], page * PER_PAGE
+        rows, first = store.egress.verify(store.ledger)[::-1], page * PER_PAGE
         names = {seen.plan: seen.name for seen in store.studies.all()}
         return {
             "persons": store.person_counts.stored() is not None,
