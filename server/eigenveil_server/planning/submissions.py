@@ -225,7 +225,8 @@ class SubmissionPlanner:
             return plan, result  # repeated after a lost answer: nothing more is reserved
         try:
             await self._repository.store.read(self.check_quota, submission.analyst, plan.cost.micro_rho)
-            self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
+            check = self._repository.ledger.check  # waits while another study is charged
+            await self._compute.run(check, plan.digest, plan.cost, gaussian=plan.gaussian)
         except RequestError:
             if not await self._is_submitted(submission, plan):  # by a concurrent call
                 raise
