@@ -93,7 +93,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("R29", f"{SERVER}/rounds/round.py", "self._check_not_declined(site)\n        if site in", "if site in",
        f"{TEST_MASKED_ROUNDS}::test_an_attempt_is_worthless_at_once_without_a_member[declines]"),
     *each("R10", f"{SERVER}/planning/submissions.py", EXPLAINED, ("plan.gaussian", "True"),
-          ("            self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)\n",
+          ("            await self._compute.run(check, plan.digest, plan.cost, gaussian=plan.gaussian)\n",
           "")),
     of("R10", f"{SERVER}/studies/operator_approvals.py",
        "change.execute(decided_before, (found.digest, APPROVED, REFUSED))", "False",

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -321,17 +321,19 @@ async def _run_inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
     return work(*args, **kwargs)
 
 
+def _threads_for(contribution: Contribution) -> AbstractContextManager[ThreadPoolExecutor | None]:
+    """Return threads for the check of a larger answer."""
+    large = contribution.values.nbytes > INLINE_CHECK_BYTES
+    return ThreadPoolExecutor(CHECK_THREADS) if large else nullcontext()
+
+
 def _check(
     round_query: RoundQuery, contribution: Contribution, records: range, attempt: str, claimed: str
 ) -> None:
-    if contribution.values.nbytes <= INLINE_CHECK_BYTES:
-        validate(round_query, contribution, records, attempt)
-        digest = contribution.digest
-    else:
-        with ThreadPoolExecutor(CHECK_THREADS) as threads:
-            digesting = threads.submit(lambda: contribution.digest)
-            validate(round_query, contribution, records, attempt, threads.map)
-            digest = digesting.result()
+    with _threads_for(contribution) as threads:
+        digesting = None if threads is None else threads.submit(lambda: contribution.digest)
+        validate(round_query, contribution, records, attempt, map if threads is None else threads.map)
+        digest = contribution.digest if digesting is None else digesting.result()
     if digest != claimed:
         raise PeerError(
             Code.BAD_CONTRIBUTION,
