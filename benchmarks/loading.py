@@ -178,7 +178,7 @@ def main() -> int:
     )
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--columns", type=int, default=20)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
