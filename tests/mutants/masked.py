@@ -57,6 +57,11 @@ OF_MASKED: tuple[Mutant, ...] = (
           ("attempt(last.round_query, due, self.plan.spare_cost, write)", "write_alongside(write)"),
           ("attempt(session.pending, due, self.plan.spare_cost, write)", "write_alongside(write)"),
           ("            study_writes.store_attempt(change, attempt, at)\n", "")),
+    *each("R7", f"{SERVER}/studies/contributions.py",
+          "tests/server/studies/test_contributions.py"
+          "::test_a_bad_contribution_is_refused_and_the_right_one_still_taken",
+          ("        validate(round_query,", "        threads or validate(round_query,"),
+          ("else digesting.result()", "else claimed")),
     of("P31", f"{SERVER}/studies/contributions.py", "records, attempt", "records, contribution.attempt",
        "tests/server/masked/test_masked_answers.py"
        "::test_an_answer_for_another_set_or_for_none_is_refused_and_audited"),

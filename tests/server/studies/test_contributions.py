@@ -56,9 +56,17 @@ async def first_round(
         ({"values": b"\x00" * (2**20 + 8)}, Code.PROTOCOL, "uploaded in chunks"),
     ],
 )
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 async def test_a_bad_contribution_is_refused_and_the_right_one_still_taken(
-    tmp_path: Path, changes: dict[str, Any], code: Code, message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    large: bool,
+    changes: dict[str, Any],
+    code: Code,
+    message: str,
 ) -> None:
+    if large:  # checked in threads
+        monkeypatch.setattr(contributions, "INLINE_CHECK_BYTES", 0)
     async with first_round(tmp_path / "c") as (_, sites, _, query):
         anna = sites["anna"]
         bad = anna.contribution(query, FULL)
