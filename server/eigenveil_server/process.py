@@ -1,5 +1,5 @@
 """Basics of one process: the wall clock, the immediate end after a fatal error, and the worker threads.
-Arithmetic, work of minutes, and noise each have a thread pool."""
+Arithmetic, checks of uploads, work of minutes, and noise each have a thread pool."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 from eigenveil.errors import InternalError
 from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil_common import log
+from eigenveil_common.concurrency import CORES
 
 Clock = Callable[[], int]
 
@@ -49,6 +50,9 @@ T = TypeVar("T")
 
 ARITHMETIC_THREADS = 4
 NOISE_THREADS = 2
+CHECK_THREADS = 2  # that check one larger answer
+# Uploads that are checked at the same time. One core is for the event loop and other processes.
+CHECKS = max(1, min(ARITHMETIC_THREADS, (CORES - 1) // CHECK_THREADS))
 SWITCH_SECONDS = 0.0005  # that a thread runs Python while another waits to
 
 
@@ -72,11 +76,17 @@ class Compute:
     def __init__(self) -> None:
         self._arithmetic = ThreadPoolExecutor(ARITHMETIC_THREADS, thread_name_prefix="arithmetic")
         self._alone = ThreadPoolExecutor(1, thread_name_prefix="alone")
+        self._checks = ThreadPoolExecutor(CHECKS, thread_name_prefix="check")
         self.draws = ThreadPoolExecutor(NOISE_THREADS, thread_name_prefix="noise")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._arithmetic, lambda: work(*args, **kwargs))
+
+    async def check(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Check an uploaded answer, in turn: the checks of several would take all cores from the event
+        loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._checks, lambda: work(*args, **kwargs))
 
     async def alone(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run work of minutes and gigabytes, one at a time on its own thread."""
@@ -85,5 +95,6 @@ class Compute:
     def close(self) -> None:
         """Wait for running work, and stop the threads."""
         self._alone.shutdown()
+        self._checks.shutdown()
         self._arithmetic.shutdown()
         self.draws.shutdown(cancel_futures=True)

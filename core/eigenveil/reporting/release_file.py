@@ -149,7 +149,10 @@ def read_array(described: Mapping[str, Any], members: Mapping[str, Data]) -> NDA
     if data[:HEADER_BYTES] != _header(kind, shape):
         raise ValueError(f"{described['file']} has another header than the document states")
     # A copy: within the file an array is seldom aligned, which changes speed and the last bits of its sums.
-    array = np.frombuffer(bytes(data[HEADER_BYTES:]), dtype=kind).reshape(shape)
+    # NumPy makes it, because other threads can run meanwhile.
+    array = np.empty(shape, dtype=kind)
+    array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, dtype=np.uint8)[HEADER_BYTES:]
+    array.setflags(write=False)
     if not np.isfinite(array).all():
         raise ValueError(f"{described['file']} has a number that is not finite")
     return array

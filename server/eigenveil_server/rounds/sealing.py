@@ -22,6 +22,7 @@ from eigenveil_server.rounds.round import Round
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.sealed import SealedRelease
+from eigenveil_server.storage.sealed_pieces import store_ahead
 
 
 class PreparedNoise:
@@ -85,9 +86,10 @@ class RoundJournal:
 
     def seal(self, round_query: RoundQuery, release: Release) -> None:
         """Charge the cost, and store the release, its statement [R21] and the answers not stored yet. All is
-        one transaction, begun on a tick, since readers see it as soon as it is durable. Nothing reads the
-        values before: the number of stored bytes follows from the query."""
+        one transaction, begun on a tick, since readers see it as soon as it is durable. Before that, the
+        values are only encrypted: what is stored of them is random bytes, as many as the query fixes."""
         statement = None
+        piece_key = store_ahead(self.repository.store.writer, round_query.plan_digest, release)
 
         def write(change: Connection, ledger_position: LedgerPosition) -> None:
             nonlocal statement
@@ -97,6 +99,7 @@ class RoundJournal:
             study_writes.release_round(
                 change, round_query.plan_digest, release, statement, self.repository.clock(),
                 attempt=self.opened.number, macs=self.opened.macs(), absent=self.opened.absent(),
+                piece_key=piece_key,
             )  # fmt: skip
             study_writes.add_event(change, round_query.plan_digest, self.event)
             failpoint("round-sealing")

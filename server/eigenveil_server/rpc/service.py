@@ -233,6 +233,7 @@ class Service(CoordinatorServicer):
         await self._uploads.wait_for_slot(wanted, due_bytes=8 * opened.round_query.query.length)
         expected_round(await self._engine.run(study))  # it may be over by now
         upload = self._uploads.open(wanted)
+        await upload.reserve(self._runtime.compute.run)
         return pb.OpenUploadResponse(upload=upload.id, received_chunks=upload.received_chunks())
 
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:

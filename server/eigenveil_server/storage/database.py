@@ -1,12 +1,14 @@
 """Database of the coordinator: one connection writes, the others only read. Reads never wait for a write's
-sync, so a few rows of a file may be read on the event loop; a database server is read beside it. SQLite and
-PostgreSQL share all statements but the declarations in tables.*.sql."""
+sync, nor for the long reads of other threads, so a few rows of a file may be read on the event loop; a
+database server is read beside it. SQLite and PostgreSQL share all statements but the declarations in
+tables.*.sql."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 # A new table or column goes into both files, and into a step of both MIGRATIONS: (VERSION, the statements).
 VERSION = 16
-READERS = 4  # concurrent connections to a database server
+READERS = 4  # connections that read at the same time
 Change = Callable[[Connection], None]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,6 +46,26 @@ CREATE TABLE release_pieces (
   data BLOB NOT NULL,
   PRIMARY KEY (study, piece)
 ) STRICT;
+ALTER TABLE releases ADD COLUMN piece_key BLOB;
+CREATE TABLE sealed_pieces (
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  piece INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  PRIMARY KEY (study, round, piece),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+) STRICT;
+CREATE TRIGGER a_sealed_release_gets_no_piece BEFORE INSERT ON sealed_pieces
+  WHEN EXISTS (SELECT 1 FROM releases WHERE (study, round) = (NEW.study, NEW.round))
+  BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
+CREATE TRIGGER a_sealed_piece_never_changes BEFORE UPDATE ON sealed_pieces
+  WHEN EXISTS (
+    SELECT 1 FROM releases
+    WHERE (study, round) = (OLD.study, OLD.round) OR (study, round) = (NEW.study, NEW.round)
+  )
+  BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
+CREATE TRIGGER a_sealed_piece_is_never_deleted BEFORE DELETE ON sealed_pieces
+  BEGIN SELECT RAISE(ABORT, 'a sealed release is never deleted'); END;
 """,
     ),
 )
@@ -59,6 +81,32 @@ CREATE TABLE release_pieces (
   PRIMARY KEY (study, piece)
 );
 ALTER TABLE release_pieces ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE releases ADD COLUMN piece_key BYTEA;
+CREATE TABLE sealed_pieces (
+  study TEXT COLLATE "C" NOT NULL,
+  round BIGINT NOT NULL,
+  piece BIGINT NOT NULL,
+  data BYTEA NOT NULL,
+  PRIMARY KEY (study, round, piece),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+);
+ALTER TABLE sealed_pieces ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE FUNCTION refuse_if_sealed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF EXISTS (
+    SELECT 1 FROM releases
+    WHERE (study, round) = (NEW.study, NEW.round)
+    OR TG_OP = 'UPDATE' AND (study, round) = (OLD.study, OLD.round)
+  ) THEN RAISE EXCEPTION 'a sealed release never changes'; END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER a_sealed_release_gets_no_piece BEFORE INSERT ON sealed_pieces
+  FOR EACH ROW EXECUTE FUNCTION refuse_if_sealed();
+CREATE TRIGGER a_sealed_piece_never_changes BEFORE UPDATE ON sealed_pieces
+  FOR EACH ROW EXECUTE FUNCTION refuse_if_sealed();
+CREATE TRIGGER a_sealed_piece_is_never_deleted BEFORE DELETE ON sealed_pieces
+  FOR EACH ROW EXECUTE FUNCTION refuse('a sealed release is never deleted');
+CREATE TRIGGER a_sealed_piece_is_never_deleted_all BEFORE TRUNCATE ON sealed_pieces
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse('a sealed release is never deleted');
 """,
     ),
 )
@@ -99,10 +147,17 @@ def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
     if isinstance(where, str):
         return _on_server(where, expect)
     opened = partial(SqliteDatabase, where, SCHEMA, VERSION, migrations=MIGRATIONS)
-    writer, reader = opened(expect=expect), opened()
+
+    def check_whole() -> None:
+        with closing(opened()) as database:
+            database.check_whole()
+
     # No claim needed: the folder's lock guards the database and the keys.
     return Store(
-        writer=writer, reader=reader, acquire_server_lock=lambda: None, check_whole=reader.check_whole
+        writer=opened(expect=expect),
+        reader=ReaderPool(opened, READERS),
+        acquire_server_lock=lambda: None,
+        check_whole=check_whole,
     )
 
 

@@ -4,7 +4,7 @@ in a second table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from eigenveil_common.storage.database import Database
 PIECE_BYTES = 2**20
 FIRST = None  # instead of a number: the piece in the row that the value belongs to
 Key = tuple[str | int, ...]
+Decode = Callable[[int, int, bytes], bytes]  # of bytes of a numbered piece from a position on
 
 
 def split(parts: Iterable[Data]) -> Iterator[Data]:
@@ -40,10 +41,16 @@ def _joined(pending: list[Data]) -> Data:
     return pending[0] if len(pending) == 1 else b"".join(pending)
 
 
+def as_stored(_number: int, _start: int, data: bytes) -> bytes:
+    """Decode a piece that is stored as it is."""
+    return data
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecedColumn:
     """Column of long values in pieces. `column`, `table` and `where` select the first piece of a value by its
-    key; `more_column`, `more_table` and `more_where` select the others, which are numbered."""
+    key; `more_column`, `more_table` and `more_where` select the others, which are numbered; they are decoded
+    by `decode`."""
 
     column: str
     table: str
@@ -52,7 +59,7 @@ class PiecedColumn:
     more_table: str
     more_where: str
 
-    def read(self, reader: Database, key: Key) -> memoryview | None:
+    def read(self, reader: Database, key: Key, decode: Decode = as_stored) -> memoryview | None:
         """Return a whole value, read-only and in memory once; None if it has no first piece."""
         rows = reader.rows(f"SELECT {self.column} FROM {self.table} WHERE {self.where}", key)
         if not rows or rows[0][0] is None:
@@ -65,13 +72,15 @@ class PiecedColumn:
         data[: len(first)] = np.frombuffer(first, dtype=np.uint8)
         at = len(first)
         for number, length in others:
-            piece = self._bytes(reader, key, number, 0, length)
+            piece = decode(number, 0, self._bytes(reader, key, number, 0, length))
             data[at : at + length] = np.frombuffer(piece, dtype=np.uint8)
             at += length
         data.setflags(write=False)
         return data.data
 
-    def read_part(self, reader: Database, key: Key, start: int, most: int) -> tuple[bytes, int] | None:
+    def read_part(
+        self, reader: Database, key: Key, start: int, most: int, decode: Decode = as_stored
+    ) -> tuple[bytes, int] | None:
         """Return up to `most` bytes of a value from byte `start` on, and the size of the whole; None if it
         has no first piece. Other bytes do not leave the database."""
         begun = f"SELECT LENGTH({self.column}) FROM {self.table} WHERE {self.where}"
@@ -84,7 +93,8 @@ class PiecedColumn:
             skipped = max(0, start - at)
             wanted = min(length, start + most - at) - skipped
             if wanted > 0:
-                found.append(self._bytes(reader, key, number, skipped, wanted))
+                data = self._bytes(reader, key, number, skipped, wanted)
+                found.append(data if number is FIRST else decode(number, skipped, data))
             at += length
         return b"".join(found), at
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -21,9 +22,11 @@ from eigenveil.reporting.verify import load_release
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.storage.pieces import PiecedColumn, split
+from eigenveil_server.storage.pieces import Decode, PiecedColumn, as_stored, split
+from eigenveil_server.storage.sealed_pieces import crypt
 
-UNREADABLE = (ValueError, KeyError, TypeError, InvalidSignature, DecodeError, PeerError, RequestError)
+NO_VALUES = (ValueError, KeyError, TypeError, OverflowError)
+UNREADABLE = (*NO_VALUES, InvalidSignature, DecodeError, PeerError, RequestError)
 
 
 @contextmanager
@@ -83,18 +86,23 @@ class SealedRelease:
 
 VALUES = PiecedColumn(
     column='"values"', table="releases", where="(study, round) = (?, ?)",
-    more_column='"values"', more_table="releases_continued", more_where="(study, round) = (?, ?)",
+    more_column="data", more_table="sealed_pieces", more_where="(study, round) = (?, ?)",
 )  # fmt: skip
+# Without a key: before schema 16, values of more than one piece were stored with the release.
+VALUES_OF_OLD = replace(VALUES, more_column='"values"', more_table="releases_continued")
 
 
-def add_release(change: Connection, study: str, release: Release, stated: SignedRound) -> None:
-    """Store a release and its statement; they are never changed."""
-    where = {"study": study, "round": release.round}
-    first, *others = tuple(split([to_memoryview(release.values)])) or (b"",)
+def add_release(
+    change: Connection, study: str, release: Release, stated: SignedRound, piece_key: bytes | None
+) -> None:
+    """Store a release and its statement; they are never changed. `piece_key` is that of its pieces after the
+    first, which are stored already."""
     row = {
-        **where,
+        "study": study,
+        "round": release.round,
         "query": release.query,
-        "values": first,
+        "values": next(split([to_memoryview(release.values)]), b""),
+        "piece_key": piece_key,
         "sigma": release.sigma,
         "micro_rho": release.micro_rho,
         "atto_delta": str(release.atto_delta),  # may exceed 63 bits
@@ -104,18 +112,19 @@ def add_release(change: Connection, study: str, release: Release, stated: Signed
         "signature": stated.signature,
     }
     change.insert("releases", row)
-    for piece, data in enumerate(others):
-        change.insert("releases_continued", {**where, "piece": piece, "values": data})
 
 
-OUTLINE = "study, round, query, sigma, micro_rho, atto_delta, present, digest, signed_json, signature"
+OUTLINE = (
+    "study, round, query, sigma, micro_rho, atto_delta, present, digest, signed_json, signature, piece_key"
+)
 
 
 def sealed_of(reader: Database, row: Row) -> SealedRelease:
     """Return the release of a row of `releases`, of its OUTLINE. Raises InternalError: code `storage`: it is
     not what was sealed."""
     with _unchanged(f"release of {round_label(row['round'])}", row["study"]):
-        data = VALUES.read(reader, (row["study"], row["round"]))
+        column, decode = _column(row)
+        data = column.read(reader, (row["study"], row["round"]), decode)
         sealed = _sealed(row, np.frombuffer(data or b"", dtype="<i8"))
         _check_equal(sealed.release.digest, row["digest"])
     return sealed
@@ -125,8 +134,16 @@ def part_of(reader: Database, row: Row, start: int, most: int) -> tuple[pb.Seale
     """Return the message of the release with up to `most` bytes of its values, from byte `start` on, and the
     bytes of all values, of which no others are read. The release is not checked."""
     message = _sealed(row, np.empty(0, dtype=np.int64)).message()
-    message.values, size = VALUES.read_part(reader, (row["study"], row["round"]), start, most) or (b"", 0)
+    column, decode = _column(row)
+    read = column.read_part(reader, (row["study"], row["round"]), start, most, decode)
+    message.values, size = read or (b"", 0)
     return message, size
+
+
+def _column(row: Row) -> tuple[PiecedColumn, Decode]:
+    """Return where the values of a release are, and what decodes its pieces after the first."""
+    key = row["piece_key"]
+    return (VALUES_OF_OLD, as_stored) if key is None else (VALUES, partial(crypt, bytes(key)))
 
 
 def _sealed(row: Row, values: IntArray) -> SealedRelease:

@@ -151,14 +151,15 @@ def release_round(
     attempt: int,
     macs: Mapping[str, bytes],
     absent: Mapping[str, str],
+    piece_key: bytes | None,
 ) -> None:
     """Freeze the set of sites of a round, and store its release and statement. Readers see all of it or
-    nothing."""
+    nothing. `piece_key` is what `sealed_pieces.store_ahead` returned."""
     add_answers(change, study, release.round, attempt, macs)
     closed = json.dumps(dict(absent), sort_keys=True)
     closing = RoundEvent.COMPLETE if attempt else RoundEvent.CLOSE
     _enter(change, study, release.round, closing, absent=closed)
-    add_release(change, study, release, stated)
+    add_release(change, study, release, stated, piece_key)
     _enter(change, study, release.round, RoundEvent.RELEASE, released_at=at)
 
 

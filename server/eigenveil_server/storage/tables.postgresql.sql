@@ -152,6 +152,7 @@ CREATE TABLE releases (
   digest TEXT COLLATE "C" NOT NULL,
   signed_json BYTEA NOT NULL,
   signature BYTEA NOT NULL,
+  piece_key BYTEA,
   PRIMARY KEY (study, round),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
 );
@@ -163,11 +164,20 @@ CREATE TABLE releases_continued (
   PRIMARY KEY (study, round, piece),
   FOREIGN KEY (study, round) REFERENCES releases (study, round)
 );
+CREATE TABLE sealed_pieces (
+  study TEXT COLLATE "C" NOT NULL,
+  round BIGINT NOT NULL,
+  piece BIGINT NOT NULL,
+  data BYTEA NOT NULL,
+  PRIMARY KEY (study, round, piece),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+);
 ALTER TABLE releases ALTER COLUMN "values" SET STORAGE EXTERNAL;
 ALTER TABLE releases ALTER COLUMN signed_json SET STORAGE EXTERNAL;
 ALTER TABLE releases_continued ALTER COLUMN "values" SET STORAGE EXTERNAL;
 ALTER TABLE studies ALTER COLUMN release SET STORAGE EXTERNAL;
 ALTER TABLE release_pieces ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE sealed_pieces ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE TRIGGER a_set_of_sites_never_changes BEFORE UPDATE ON attempts
   FOR EACH ROW EXECUTE FUNCTION refuse('the set of sites of an attempt never changes');
 CREATE TRIGGER a_set_of_sites_is_never_deleted BEFORE DELETE ON attempts
@@ -185,6 +195,22 @@ CREATE TRIGGER a_continued_release_never_changes BEFORE UPDATE ON releases_conti
 CREATE TRIGGER a_continued_release_is_never_deleted BEFORE DELETE ON releases_continued
   FOR EACH ROW EXECUTE FUNCTION refuse('a sealed release is never deleted');
 CREATE TRIGGER a_continued_release_is_never_deleted_all BEFORE TRUNCATE ON releases_continued
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse('a sealed release is never deleted');
+CREATE FUNCTION refuse_if_sealed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF EXISTS (
+    SELECT 1 FROM releases
+    WHERE (study, round) = (NEW.study, NEW.round)
+    OR TG_OP = 'UPDATE' AND (study, round) = (OLD.study, OLD.round)
+  ) THEN RAISE EXCEPTION 'a sealed release never changes'; END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER a_sealed_release_gets_no_piece BEFORE INSERT ON sealed_pieces
+  FOR EACH ROW EXECUTE FUNCTION refuse_if_sealed();
+CREATE TRIGGER a_sealed_piece_never_changes BEFORE UPDATE ON sealed_pieces
+  FOR EACH ROW EXECUTE FUNCTION refuse_if_sealed();
+CREATE TRIGGER a_sealed_piece_is_never_deleted BEFORE DELETE ON sealed_pieces
+  FOR EACH ROW EXECUTE FUNCTION refuse('a sealed release is never deleted');
+CREATE TRIGGER a_sealed_piece_is_never_deleted_all BEFORE TRUNCATE ON sealed_pieces
   FOR EACH STATEMENT EXECUTE FUNCTION refuse('a sealed release is never deleted');
 CREATE TABLE events (
   study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),

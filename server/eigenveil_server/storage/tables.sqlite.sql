@@ -153,6 +153,7 @@ CREATE TABLE releases (
   digest TEXT NOT NULL,
   signed_json BLOB NOT NULL,
   signature BLOB NOT NULL,
+  piece_key BLOB,
   PRIMARY KEY (study, round),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
 ) STRICT;
@@ -163,6 +164,14 @@ CREATE TABLE releases_continued (
   "values" BLOB NOT NULL,
   PRIMARY KEY (study, round, piece),
   FOREIGN KEY (study, round) REFERENCES releases (study, round)
+) STRICT;
+CREATE TABLE sealed_pieces (
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  piece INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  PRIMARY KEY (study, round, piece),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
 ) STRICT;
 CREATE TRIGGER a_set_of_sites_never_changes BEFORE UPDATE ON attempts
   BEGIN SELECT RAISE(ABORT, 'the set of sites of an attempt never changes'); END;
@@ -175,6 +184,17 @@ CREATE TRIGGER a_sealed_release_is_never_deleted BEFORE DELETE ON releases
 CREATE TRIGGER a_continued_release_never_changes BEFORE UPDATE ON releases_continued
   BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
 CREATE TRIGGER a_continued_release_is_never_deleted BEFORE DELETE ON releases_continued
+  BEGIN SELECT RAISE(ABORT, 'a sealed release is never deleted'); END;
+CREATE TRIGGER a_sealed_release_gets_no_piece BEFORE INSERT ON sealed_pieces
+  WHEN EXISTS (SELECT 1 FROM releases WHERE (study, round) = (NEW.study, NEW.round))
+  BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
+CREATE TRIGGER a_sealed_piece_never_changes BEFORE UPDATE ON sealed_pieces
+  WHEN EXISTS (
+    SELECT 1 FROM releases
+    WHERE (study, round) = (OLD.study, OLD.round) OR (study, round) = (NEW.study, NEW.round)
+  )
+  BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
+CREATE TRIGGER a_sealed_piece_is_never_deleted BEFORE DELETE ON sealed_pieces
   BEGIN SELECT RAISE(ABORT, 'a sealed release is never deleted'); END;
 CREATE TABLE events (
   study TEXT NOT NULL REFERENCES studies (digest),

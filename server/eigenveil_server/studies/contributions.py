@@ -19,8 +19,10 @@ from eigenveil.queries import Count
 from eigenveil.secure_aggregation.study_keys import SignedStudyKey
 from eigenveil_common import log
 from eigenveil_common.files import failpoint
+from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.process import CHECK_THREADS
 from eigenveil_server.rounds.round import ANSWERED, READY, DifferentAnswer, LateAnswer, Round
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit_once
@@ -39,7 +41,6 @@ GATHER_SECONDS_PER_SITE = 0.001  # in addition, for each invited site: the time 
 UnloggedSites = dict[str, set[str]]  # sites that answered, or got ready, by log event
 MOST_STUDY_KEYS = 8  # of one site for one study; a new one after its key card was replaced
 SIGNATURE_BYTES = 64
-CHECK_THREADS = 2  # of a larger answer
 INLINE_CHECK_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
@@ -132,8 +133,9 @@ class Contributions:
     async def _take(self, run: StudyRun, opened: Round, contribution: Contribution, claimed: str) -> bool:
         """Check an answer and add it; True if it was added before."""
         site, round_query = contribution.site, opened.round_query
-        small = contribution.values.nbytes <= INLINE_CHECK_BYTES
-        work = _run_inline if small else self._runtime.compute.run
+        size, compute = contribution.values.nbytes, self._runtime.compute
+        small = size <= INLINE_CHECK_BYTES
+        work = _run_inline if small else compute.check if size > INLINE_BYTES else compute.run
         attempt = opened.attempt_digest
         await work(_check, round_query, contribution, self._records(run, round_query, site), attempt, claimed)
         mac = self._runtime.keys.mac(claimed)

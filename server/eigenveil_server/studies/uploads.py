@@ -8,7 +8,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,6 +30,7 @@ PRESENT_SECONDS = 2.0  # without a call, after which the next site may take the 
 CHECK_SECONDS = 1.0  # between looks for slow uploads
 UploadKey = tuple[str, int, int, str]  # study, round, attempt, site
 IsOpen = Callable[[str, int, int], bool]
+RunInThread = Callable[[Callable[[int], IntArray], int], Awaitable[IntArray]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,6 +129,7 @@ class Upload:
     moved_at: float = math.inf  # time of its last chunk
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     _numbers: IntArray | None = None
+    _reserved: bool = False
 
     @property
     def key(self) -> UploadKey:
@@ -148,6 +150,16 @@ class Upload:
         """Return the bytes of memory that it may take; none once it is added."""
         return 0 if self.added else self.total_bytes
 
+    async def reserve(self, run: RunInThread) -> None:
+        """Take the memory of the whole answer, once, in a thread: its first use may take a system some
+        milliseconds for each MiB. Until then `put` takes memory itself."""
+        if self._reserved:
+            return
+        self._reserved = True
+        memory = await run(_used_memory, self.total_bytes)
+        if not self.received:
+            self._numbers = memory
+
     def put(self, index: int, data: bytes) -> None:
         """Store one chunk; a chunk that was received before is ignored. Raises PeerError: no such chunk, or
         not its length."""
@@ -162,7 +174,7 @@ class Upload:
         if self.committed or index in self.received:
             return
         if self._numbers is None:
-            self._numbers = np.empty(self.total_bytes // 8, dtype="<i8")  # takes memory as it is written
+            self._numbers = np.empty(self.total_bytes // 8, dtype="<i8")
         self._numbers.view(np.uint8)[start : start + wanted] = np.frombuffer(data, dtype=np.uint8)
         self.received.add(index)
         self.moved_at = time.monotonic()
@@ -187,6 +199,11 @@ class Upload:
             raise InternalError(Code.BUG, "the answer of an upload was taken twice")
         numbers.setflags(write=False)
         return numbers
+
+
+def _used_memory(size: int) -> IntArray:
+    """Return an array of `size` bytes, each of which was written once."""
+    return np.full(size // 8, 0, dtype="<i8")
 
 
 class Uploads:

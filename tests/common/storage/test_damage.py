@@ -145,8 +145,9 @@ CHANGES = {
     "INSERT INTO release_pieces SELECT study, 9999, x'00' FROM release_pieces WHERE piece = 1": "document",
     "UPDATE rounds SET query = CAST(query || x'00' AS BLOB)": "round",
     "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET sigma = sigma + 1": "round rounds",
-    "DROP TRIGGER a_continued_release_never_changes; UPDATE releases_continued SET piece = -piece": "rounds",
-    "DROP TRIGGER a_continued_release_is_never_deleted; DELETE FROM releases_continued WHERE piece": "rounds",
+    "DROP TRIGGER a_sealed_piece_never_changes; UPDATE sealed_pieces SET piece = -piece": "rounds",
+    "DROP TRIGGER a_sealed_piece_is_never_deleted; DELETE FROM sealed_pieces WHERE piece > 1": "rounds",
+    "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET piece_key = NULL": "rounds",
 }
 
 
@@ -215,7 +216,7 @@ RELEASE: Mapping[str, object] = {
     "study": "s", "query": "q", "values": b"", "sigma": 1.0, "micro_rho": 1, "atto_delta": "0",
     "present": "[]", "digest": "d", "signed_json": b"", "signature": b"",
 }  # fmt: skip
-PIECE: Mapping[str, object] = {"study": "s", "piece": 0, "values": b""}
+PIECE: Mapping[str, object] = {"study": "s", "piece": 0, "data": b""}
 DOCUMENT: Mapping[str, object] = {"study": "s", "data": b""}
 STUDY: Mapping[str, object] = {
     "name": "n", "analyst": "a", "plan_json": b"", "signature": b"", "micro_rho": 1, "expected_rounds": 1,
@@ -224,7 +225,7 @@ STUDY: Mapping[str, object] = {
 # Each column that holds bytes of which a draw decides, beside the number of a row.
 DRAWN = [
     ("releases", "values", RELEASE, "round"), ("releases", "signed_json", RELEASE, "round"),
-    ("releases_continued", "values", PIECE, "round"), ("studies", "release", STUDY, "digest"),
+    ("sealed_pieces", "data", PIECE, "round"), ("studies", "release", STUDY, "digest"),
     ("release_pieces", "data", DOCUMENT, "piece"),
 ]  # fmt: skip
 

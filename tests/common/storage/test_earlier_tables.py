@@ -82,7 +82,7 @@ def test_an_upgraded_coordinator_has_the_tables_of_a_new_one(
         database.upgrade(unchecked)
         upgraded = tables_of(database)
     with closing(open_store(new)) as store:
-        assert upgraded == tables_of(store.reader)
+        assert upgraded == tables_of(store.writer)
     with closing(open_store(place.where, Expect.EXISTING)) as store:
         policy, budget = (SiteConsent(state=ConsentState.DECLINED, reason=one["reason"]) for one in CONSENTS)
         assert consents(store.reader, "5d") == {"anna": policy, "bert": budget}

@@ -193,13 +193,19 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
             "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
             "VALUES ('s', 0, 'count', 'open', x'', '', 0)"
         )
-        change.execute("INSERT INTO releases VALUES ('s', 0, '', x'00', 1.0, 1, '0', '[]', 'd', x'', x'')")
+        change.execute("INSERT INTO sealed_pieces VALUES ('s', 0, 1, x'00')")
+        change.execute("UPDATE sealed_pieces SET data = x'01'")  # by the next process, until it is sealed
+        change.execute(
+            "INSERT INTO releases VALUES ('s', 0, '', x'00', 1.0, 1, '0', '[]', 'd', x'', x'', x'00')"
+        )
         change.execute("INSERT INTO releases_continued VALUES ('s', 0, 0, x'00')")
     store.close()
     connection = sqlite3.connect(tmp_path / "state.db")
     for statement in (
         *("UPDATE releases SET sigma = 2", "DELETE FROM releases"),
         *("UPDATE releases_continued SET piece = 1", "DELETE FROM releases_continued"),
+        *("UPDATE sealed_pieces SET data = x'00'", "DELETE FROM sealed_pieces"),
+        "INSERT INTO sealed_pieces VALUES ('s', 0, 2, x'00')",
     ):
         with pytest.raises(sqlite3.IntegrityError, match="never"):
             connection.execute(statement)

@@ -84,7 +84,7 @@ async def test_a_stored_release_is_as_long_whatever_was_drawn(rig: Rig, ada: Cli
         release = Release.of(round_query, frozen([drawn]), 3.5, ("anna", "bert"))
         message = round_statement(round_query, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
         with suppress(Undone), store.writer.transaction() as change:
-            add_release(change, digest, release, message)
+            add_release(change, digest, release, message, None)
             (row,) = change.execute("SELECT * FROM releases")
             lengths.add(tuple(len(one if isinstance(one, bytes) else str(one)) for one in row))
             raise Undone
