@@ -140,7 +140,9 @@ class Writer:
                 ledger=tip[0], size=tip[1],
             ).signed(self.keys.release.sign)  # fmt: skip
             macs = {site: self.keys.mac(round_query.digest) for site in SITES}
-            study_writes.release_round(change, study, release, message, AT, attempt=0, macs=macs, absent={}, piece_key=None)
+            study_writes.release_round(
+                change, study, release, message, AT, attempt=0, macs=macs, absent={}, piece_key=None
+            )
             event = pb.StudyEvent(
                 state=pb.STUDY_STATE_RUNNING, round=round_query.round, round_state="released"
             )

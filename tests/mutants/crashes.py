@@ -12,6 +12,12 @@ ENDS = "tests/torture/crashes/test_kills.py::test_a_failing_disk_ends_the_proces
 PIECES = "server/eigenveil_server/storage/release_pieces.py"
 LONG = "server/eigenveil_server/storage/pieces.py"
 PIECED = "tests/server/storage/test_release_pieces.py"
+AHEAD = "server/eigenveil_server/storage/sealed_pieces.py"
+SEALED = "tests/server/storage/test_sealed_pieces.py"
+LEFT = f"{SEALED}::test_a_process_that_ends_between_two_pieces_leaves_random_bytes_and_no_charge"
+UPLOADS = "server/eigenveil_server/studies/uploads.py"
+QUEUE = "tests/server/studies/test_upload_queue.py"
+CONTRIBUTED = "tests/server/studies/test_contributions.py"
 CUT = f"{PIECED}::test_a_crash_between_two_pieces_changes_nothing"
 
 OF_CRASHES: tuple[Mutant, ...] = (
@@ -48,6 +54,32 @@ OF_CRASHES: tuple[Mutant, ...] = (
        "    array = np.frombuffer(data[HEADER_BYTES:], dtype=kind).reshape(shape)\n",
        "tests/core/reporting/test_release_file.py"
        "::test_sums_over_an_array_do_not_depend_on_the_length_of_the_document_before_it"),
+    *each("P27", AHEAD, f"{SEALED}::test_what_is_stored_before_the_charge_is_independent_of_the_draw",
+          ("encrypted = crypt(key, number, 0, data)", "encrypted = bytes(data)"),
+          ("secrets.token_bytes(KEY_BYTES)", "bytes(KEY_BYTES)")),
+    of("P27", AHEAD, "(number << 64)", "(1 << 64)",
+       f"{SEALED}::test_no_two_blocks_of_a_release_have_one_mask"),
+    *each("P27", AHEAD, f"{SEALED}::test_a_piece_is_decoded_from_any_byte_on",
+          (" + start // BLOCK_BYTES", ""), ("    stream.update(bytes(skipped))\n", "")),
+    of("P27", AHEAD, "DO UPDATE SET data = excluded.data", "DO NOTHING", LEFT),
+    of("P27", "server/eigenveil_server/storage/sealed.py", "(VALUES_OF_OLD, as_stored)",
+       "(VALUES, as_stored)",
+       f"{SEALED}::test_releases_of_earlier_versions_are_read_as_they_were_sealed"),
+    of("R12", "server/eigenveil_server/console/study_pages.py", "        await asyncio.sleep(0)\n", "",
+       "tests/server/console/test_pages.py::test_other_calls_come_between_the_pieces_of_a_download"),
+    of("R8", UPLOADS, "        if self._reserved:\n            return\n", "",
+       f"{QUEUE}::test_the_memory_of_an_answer_is_taken_once_in_a_thread"),
+    of("R8", UPLOADS, "        if not self.received:\n            self._numbers = memory\n",
+       "        self._numbers = memory\n", f"{QUEUE}::test_a_chunk_that_comes_before_the_memory_is_not_lost"),
+    of("R8", "server/eigenveil_server/rpc/service.py",
+       "        await upload.reserve(self._runtime.compute.run)\n", "",
+       f"{CONTRIBUTED}::test_an_upload_resumes_with_the_chunks_that_are_there"),
+    of("R8", "server/eigenveil_server/studies/contributions.py",
+       "compute.check if size > INLINE_BYTES else compute.run", "compute.run",
+       f"{CONTRIBUTED}::test_a_bad_contribution_is_refused_and_the_right_one_still_taken"),
+    of("R8", "server/eigenveil_server/process.py", "ThreadPoolExecutor(CHECKS,",
+       "ThreadPoolExecutor(CHECKS + 1,",
+       "tests/server/test_compute.py::test_uploads_are_checked_in_turn_and_other_work_goes_on"),
     of("R32", "reporting/release_file.py", "return at == len(data)", "return True",
        "tests/core/reporting/test_release_file.py"),
     of("P27", "common/eigenveil_common/storage/ledger_store.py",

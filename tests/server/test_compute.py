@@ -7,15 +7,24 @@ import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
 from threadpoolctl import threadpool_info
 
 from eigenveil_common import log
+from eigenveil_common.concurrency import CORES
 from eigenveil_server import daemon
 from eigenveil_server.config import Config
-from eigenveil_server.process import SWITCH_SECONDS, Compute, short_turns
+from eigenveil_server.process import (
+    ARITHMETIC_THREADS,
+    CHECK_THREADS,
+    CHECKS,
+    SWITCH_SECONDS,
+    Compute,
+    short_turns,
+)
 
 
 def limits() -> tuple[float, list[int]]:
@@ -39,6 +48,28 @@ def test_pools_of_one_process_change_no_limit_of_the_others() -> None:
     assert limits() == before
     first.close()
     second.close()
+
+
+def test_uploads_are_checked_in_turn_and_other_work_goes_on() -> None:
+    """The checks of several at once would take all cores from the event loop."""
+    started, go, compute = Semaphore(0), Event(), Compute()
+
+    def check() -> None:
+        started.release()
+        assert go.wait(60)
+
+    async def scenario() -> None:
+        checks = [asyncio.ensure_future(compute.check(check)) for _ in range(CHECKS + 2)]
+        for _ in range(CHECKS):
+            await asyncio.to_thread(started.acquire)
+        assert await asyncio.gather(*(compute.run(sum, (1, 2)) for _ in range(ARITHMETIC_THREADS))) == [3] * 4
+        assert not started.acquire(timeout=0.1)
+        go.set()
+        await asyncio.gather(*checks)
+
+    assert 1 <= CHECKS * CHECK_THREADS <= max(CHECK_THREADS, CORES - 1)
+    asyncio.run(scenario())
+    compute.close()
 
 
 def test_a_coordinator_serves_within_these_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,11 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_common.storage.database import Connection, Database, ReaderPool, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
 from eigenveil_server.config import Config
-from eigenveil_server.storage.database import Store, existing_store
+from eigenveil_server.storage.database import READERS, Store, existing_store, open_store
 from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 from tests.support import a_hello
 
@@ -86,6 +86,30 @@ async def test_a_study_from_its_plan_to_its_release_reads_nothing_on_the_event_l
         await ada.stub.GetDictionary(pb.GetDictionaryRequest())
         cancelled = ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
         assert (await refusal(cancelled)).code is Code.CONFLICT
+
+
+async def test_a_read_of_a_file_waits_for_no_long_read_of_another_thread(tmp_path: Path) -> None:
+    """A thread that reads a release piece by piece has a connection of its own."""
+    read, go = threading.Event(), threading.Event()
+    with closing(open_store(tmp_path / "state.db")) as store:
+        reader = store.reader
+        assert isinstance(reader, ReaderPool)
+
+        def long() -> None:
+            with reader._reserved():
+                read.set()
+                assert go.wait(60)
+
+        threads = [threading.Thread(target=long) for _ in range(READERS - 1)]
+        for thread in threads:
+            thread.start()
+            assert read.wait(60)
+            read.clear()
+        found = await asyncio.wait_for(store.read(reader.rows, "SELECT COUNT(*) FROM studies"), 60)
+        assert found[0][0] == 0
+        go.set()
+        for thread in threads:
+            thread.join()
 
 
 async def test_a_look_at_enrolments_sees_every_earlier_denial(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSource
-from eigenveil.numerics.encoding import frozen
+from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.rpc import CHUNK_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.process import Compute
 from eigenveil_server.studies import contributions, uploads
 from tests.server.rig import SITES, Client, Rig, made, refusal, serving, study_toml
 
@@ -56,17 +58,27 @@ async def first_round(
         ({"values": b"\x00" * (2**20 + 8)}, Code.PROTOCOL, "uploaded in chunks"),
     ],
 )
-@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("place", ["loop", "run", "check"])
 async def test_a_bad_contribution_is_refused_and_the_right_one_still_taken(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    large: bool,
+    place: str,
     changes: dict[str, Any],
     code: Code,
     message: str,
 ) -> None:
-    if large:  # checked in threads
-        monkeypatch.setattr(contributions, "INLINE_CHECK_BYTES", 0)
+    seen = list[str]()
+
+    async def spied(self: Compute, work: Callable[..., Any], *args: Any) -> Any:
+        seen.append(place)
+        return await asyncio.to_thread(work, *args)
+
+    for name in {"loop": (), "run": ("INLINE_CHECK_BYTES",)}.get(
+        place, ("INLINE_CHECK_BYTES", "INLINE_BYTES")
+    ):
+        monkeypatch.setattr(contributions, name, 0)
+    if place == "check":  # an upload
+        monkeypatch.setattr(Compute, "check", spied)
     async with first_round(tmp_path / "c") as (_, sites, _, query):
         anna = sites["anna"]
         bad = anna.contribution(query, FULL)
@@ -75,6 +87,7 @@ async def test_a_bad_contribution_is_refused_and_the_right_one_still_taken(
         refused = await refusal(anna.stub.Contribute(bad))
         assert (refused.code, message in str(refused)) == (code, True), refused
         assert not (await anna.contribute(query, FULL)).repeated
+        assert bool(seen) == (place == "check")
 
 
 async def test_the_same_answer_again_is_fine_and_another_one_is_refused_and_audited(tmp_path: Path) -> None:
@@ -146,12 +159,23 @@ async def wide_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Client]
         yield rig, sites, round_query
 
 
-async def test_an_upload_resumes_with_the_chunks_that_are_there(tmp_path: Path) -> None:
+async def test_an_upload_resumes_with_the_chunks_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, threads = uploads._used_memory, list[threading.Thread]()
+
+    def taken(size: int) -> IntArray:
+        threads.append(threading.current_thread())
+        return plain(size)
+
+    monkeypatch.setattr(uploads, "_used_memory", taken)
     async with wide_round(tmp_path / "c") as (_, sites, round_query):
         anna = sites["anna"]
         message = anna.contribution(round_query, frozen(np.zeros(round_query.query.length, dtype=np.int64)))
         opened = await anna.open_upload(message)
         assert list(opened.received_chunks) == []
+        assert len(threads) == 1
+        assert threads[0] is not threading.current_thread()
         chunk = pb.PutChunkRequest(upload=opened.upload, index=0, data=message.values[:CHUNK_BYTES])
         await anna.stub.PutChunk(chunk)
         early = await refusal(anna.stub.Commit(pb.CommitRequest(upload=opened.upload)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
+from eigenveil.numerics.encoding import IntArray
 from eigenveil_server.studies import uploads
 from eigenveil_server.studies.uploads import (
     AWAY_SECONDS,
@@ -261,3 +262,39 @@ def test_a_chunk_that_is_none_changes_nothing(index: int, size: int) -> None:
         upload.put(index, bytes(size))
     with pytest.raises(EigenveilError, match="3 chunks are missing"):
         upload.check_complete()
+
+
+async def test_the_memory_of_an_answer_is_taken_once_in_a_thread() -> None:
+    """Its first use took the event loop up to 9 ms for 2 MiB."""
+    hall, given = Hall(), list[IntArray]()
+    upload = hall.upload("a", 3)
+
+    async def run(work: Callable[[int], IntArray], size: int) -> IntArray:
+        given.append(await asyncio.to_thread(work, size))
+        return given[-1]
+
+    await asyncio.gather(upload.reserve(run), upload.reserve(run))
+    assert [one.nbytes for one in given] == [3 * CHUNK]
+    for index in range(3):
+        upload.put(index, bytes([index]) * CHUNK)
+    assert upload.take() is given[0]
+    await upload.reserve(run)
+    assert len(given) == 1
+    with pytest.raises(InternalError, match="twice"):
+        upload.take()
+
+
+async def test_a_chunk_that_comes_before_the_memory_is_not_lost() -> None:
+    upload, go = Hall().upload("a", 2), asyncio.Event()
+
+    async def late(work: Callable[[int], IntArray], size: int) -> IntArray:
+        await go.wait()
+        return work(size)
+
+    reserving = asyncio.ensure_future(upload.reserve(late))
+    await asyncio.sleep(0)
+    upload.put(1, b"1" * CHUNK)
+    go.set()
+    await reserving
+    upload.put(0, b"0" * CHUNK)
+    assert upload.take().tobytes() == b"0" * CHUNK + b"1" * CHUNK

@@ -29,9 +29,16 @@ COLUMNS, LEAST_COLUMNS = 1450, 400  # with the first, an answer of 8 MB and a re
 PART_BYTES = 2**17
 EACH = 3  # kills at each failpoint
 UNARMED = 2  # large studies without a kill, after which an armed failpoint counts as unreachable
-PIECES = {"chunk-taken": 10, "release-piece-stored": 10}  # the highest passage, where it is not the first
+PIECES = {
+    "chunk-taken": 10,
+    "sealed-piece-stored": 10,
+    "release-piece-stored": 10,
+}  # the highest passage, where it is not the first
 EITHER = {"answer-taken": 8, "noise-drawn": 5, "round-sealing": 5, "round-sealed": 5, "round-followed": 5}
-LARGE = ("chunk-taken", "upload-committing", "release-piece-stored", "bundle-built", "study-settling")
+LARGE = (
+    "chunk-taken", "upload-committing", "sealed-piece-stored", "release-piece-stored", "bundle-built",
+    "study-settling",
+)  # fmt: skip
 
 
 def split_only_what_is_large() -> None:

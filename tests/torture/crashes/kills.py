@@ -44,7 +44,8 @@ AT_COORDINATOR: Mapping[str, int] = {
     "round-closed": 4, "noise-drawn": 4, "noise-taken": 4,
     "ready-taken": 1, "set-fixing": 4, "set-fixed": 4,
     "round-followed": 4, "round-sealing": 4, "round-sealed": 4, "round-released": 4,
-    "bundle-built": 1, "release-piece-stored": 4, "study-settling": 1, "study-settled": 1,
+    "sealed-piece-stored": 4, "bundle-built": 1, "release-piece-stored": 4,
+    "study-settling": 1, "study-settled": 1,
     "certificate-issuing": 1, "certificate-issued": 1,
     "renewal-issuing": 1, "renewal-issued": 1, "renewal-taking-up": 1,
 }  # fmt: skip
@@ -70,7 +71,7 @@ CORE = (
     "study-reserving", "study-reserved", "study-resumed", "consent-storing", "consent-stored",
     "consent-complete", "round-opening", "round-opened", "answer-taken", "answer-storing", "answer-stored",
     "chunk-taken", "upload-committing", "round-closed", "noise-drawn", "noise-taken",
-    "round-followed", "round-sealing", "round-sealed", "round-released",
+    "round-followed", "sealed-piece-stored", "round-sealing", "round-sealed", "round-released",
     "bundle-built", "release-piece-stored", "study-settling", "study-settled",
     "set-fixing", "set-fixed", "share-drawn", "attempt-storing", "attempt-stored",
     "plan-storing", "answer-charging", "answer-charged", "reply-sending", "reply-sent", "study-ending",
