@@ -25,8 +25,9 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.pieces import Decode, PiecedColumn, as_stored, split
 from eigenveil_server.storage.sealed_pieces import crypt
 
-NO_VALUES = (ValueError, KeyError, TypeError, OverflowError)
-UNREADABLE = (*NO_VALUES, InvalidSignature, DecodeError, PeerError, RequestError)
+UNREADABLE = (
+    ValueError, KeyError, TypeError, OverflowError, InvalidSignature, DecodeError, PeerError, RequestError,
+)  # fmt: skip
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", SMALL)
 
 
-@given(st.binary(max_size=100), st.integers(0, 100), st.integers(0, 100), st.integers(1, 2**32))
+@given(st.binary(min_size=64, max_size=100), st.integers(0, 63), st.integers(1, 100), st.integers(1, 2**32))
 def test_a_piece_is_decoded_from_any_byte_on(data: bytes, start: int, most: int, number: int) -> None:
     stored = crypt(KEY, number, 0, data)
     assert len(stored) == len(data)
@@ -89,29 +89,36 @@ async def test_what_is_stored_before_the_charge_is_independent_of_the_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each value is added to a mask, bit by bit, and the mask follows from a new key alone."""
-    config, asked = made(tmp_path / "c"), list[int]()
+    config, asked, count = made(tmp_path / "c"), list[int](), 3 * SMALL // 8 + 1
+    draws = ([0] * count, [-1] * count, [2**62 - number for number in range(count)])
     await released(config)
-
-    def key(size: int) -> bytes:
-        asked.append(size)
-        return KEY
-
     with opened(config) as (store, study):
         open_unsealed(store)
-        masks, count = set(), 3 * SMALL // 8 + 1
-        draws = ([0] * count, [-1] * count, [2**62 - number for number in range(count)])
-        with monkeypatch.context() as patched:
-            patched.setattr(secrets, "token_bytes", key)
+
+        def masks(key: bytes) -> set[bytes]:
+            """What was added to each draw."""
+            found = set[bytes]()
+
+            def stated(size: int) -> bytes:
+                asked.append(size)
+                return key
+
             for values in draws:
-                assert store_ahead(store.writer, study, release_of(values)) == KEY
-                found = stored_pieces(store, 99)
+                with monkeypatch.context() as patched:
+                    patched.setattr(secrets, "token_bytes", stated)
+                    assert store_ahead(store.writer, study, release_of(values)) == key
+                stored = stored_pieces(store, 99)
                 plain = np.array(values, dtype="<i8").tobytes()[SMALL:]
-                assert [len(one) for one in found] == [SMALL, SMALL, 8]
-                masks.add(bytes(a ^ b for a, b in zip(b"".join(found), plain, strict=True)))
-        assert len(masks) == 1
-        assert asked == [32] * len(draws)
-        keys = {store_ahead(store.writer, study, release_of([0] * count)) for _ in range(8)}
-        assert len(keys) == 8
+                assert [len(one) for one in stored] == [SMALL, SMALL, 8]
+                found.add(bytes(a ^ b for a, b in zip(b"".join(stored), plain, strict=True)))
+            return found
+
+        (one,), (other,) = masks(KEY), masks(bytes(32))
+        assert asked == [32] * 2 * len(draws)
+        assert not {one[at : at + 8] for at in range(0, len(one), 8)} & {
+            other[at : at + 8] for at in range(0, len(other), 8)
+        }
+        assert len({store_ahead(store.writer, study, release_of([0] * count)) for _ in range(8)}) == 8
 
 
 async def test_a_release_of_one_piece_has_no_key(tmp_path: Path) -> None:
