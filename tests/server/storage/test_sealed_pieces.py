@@ -96,7 +96,7 @@ async def test_what_is_stored_before_the_charge_is_independent_of_the_draw(
         open_unsealed(store)
 
         def masks(key: bytes) -> set[bytes]:
-            """What was added to each draw."""
+            """Return what was added to each draw."""
             found = set[bytes]()
 
             def stated(size: int) -> bytes:
