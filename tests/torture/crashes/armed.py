@@ -42,7 +42,7 @@ PROGRAMS: dict[str, Callable[[], int]] = {
 }
 PR_SET_PDEATHSIG = 1
 SMALL = 64  # bytes: answers over 8 numbers are uploaded, in several chunks
-PIECE = 1024  # bytes: the file of a release has some pieces
+PIECE = 128  # bytes: a release of over 16 numbers, and the file of a study, have some pieces
 SHORT_PAUSE = 0.2  # seconds, the longest between two attempts to connect
 AHEAD, RENEWS_EVERY = timedelta(days=6), 3.0  # seconds
 KILLED = -signal.SIGKILL

@@ -44,7 +44,7 @@ AT_COORDINATOR: Mapping[str, int] = {
     "round-closed": 4, "noise-drawn": 4, "noise-taken": 4,
     "ready-taken": 1, "set-fixing": 4, "set-fixed": 4,
     "round-followed": 4, "round-sealing": 4, "round-sealed": 4, "round-released": 4,
-    "sealed-piece-stored": 4, "bundle-built": 1, "release-piece-stored": 4,
+    "sealed-piece-stored": 2, "bundle-built": 1, "release-piece-stored": 4,
     "study-settling": 1, "study-settled": 1,
     "certificate-issuing": 1, "certificate-issued": 1,
     "renewal-issuing": 1, "renewal-issued": 1, "renewal-taking-up": 1,
