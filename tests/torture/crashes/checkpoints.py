@@ -53,6 +53,13 @@ async def waits(here: Federation) -> int:
     return await asyncio.to_thread(_number, here, "SELECT COUNT(*) FROM awaited_checkpoints")
 
 
+async def _greeted(here: Federation) -> None:
+    """Until every site has shown its checkpoint: before that, the coordinator takes no study."""
+    async with asyncio.timeout(END_SECONDS):
+        while await waits(here):
+            await asyncio.sleep(GLANCE)
+
+
 async def back_up(here: Federation, name: str) -> str:
     out = str(here.folder / name)
     code = await here.done(COORDINATOR, "backup", "--config", here.config(COORDINATOR), "--out", out)
@@ -112,6 +119,7 @@ async def accepts(here: Federation, owed: int) -> list[str]:
         if await here.done(name, "accept-checkpoint", "--config", here.config(name)):
             found.append(f"{name} could not accept the checkpoint")
         here.start(name)
+    await _greeted(here)
     if await study(here, "after") != pb.STUDY_STATE_RELEASED:
         found.append("no study runs after the loss was accepted")
     return found
@@ -145,8 +153,7 @@ async def latest(here: Federation) -> list[str]:
         return ["the study did not run"]
     await put_back(here, await back_up(here, "backup-latest"))
     await here.serves(here.start(COORDINATOR), COORDINATOR)
-    while await waits(here):
-        await asyncio.sleep(GLANCE)
+    await _greeted(here)
     return [] if await study(here, "restored") == pb.STUDY_STATE_RELEASED else ["it does not go on"]
 
 
