@@ -33,7 +33,7 @@ from tests.common.storage.cluster import binaries
 from tests.server.process import command, process
 from tests.server.recovery.test_restart import charges, enrolled
 from tests.server.rig import FEDERATION, SITES, Credentials, answering, no_fatal, refusal, serving, study_toml
-from tests.support import Patch, a_hello
+from tests.support import Patch, a_hello, refused
 
 
 def made(folder: Path, url: str) -> Config:
@@ -86,6 +86,13 @@ async def test_long_releases_are_read_as_sealed(tmp_path: Path, url: str, monkey
         whole, reader = await ada.release(digest), rig.daemon.runtime.repository.store.reader
         for start in (0, 5, 12, len(whole) - 3):
             assert RELEASE.read_part(reader, (digest,), start, 30) == (whole[start:][:30], len(whole))
+        writer = rig.repository.store.writer
+        for statement in (
+            *("UPDATE sealed_pieces SET data = ''", "DELETE FROM sealed_pieces", "TRUNCATE sealed_pieces"),
+            "INSERT INTO sealed_pieces SELECT study, round, 99, data FROM sealed_pieces WHERE piece = 1",
+        ):
+            with refused(Code.STORAGE, "never"), writer.transaction() as change:
+                change.execute(statement)
 
 
 async def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: str) -> None:

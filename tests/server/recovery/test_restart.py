@@ -191,8 +191,9 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
         )
         change.execute(
             "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
-            "VALUES ('s', 0, 'count', 'open', x'', '', 0)"
+            "VALUES ('s', 0, 'count', 'open', x'', '', 0), ('s', 1, 'count', 'open', x'', '', 0)"
         )
+        change.execute("INSERT INTO sealed_pieces VALUES ('s', 1, 9, x'00')")
         change.execute("INSERT INTO sealed_pieces VALUES ('s', 0, 1, x'00')")
         change.execute("UPDATE sealed_pieces SET data = x'01'")  # by the next process, until it is sealed
         change.execute(
@@ -206,6 +207,10 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
         *("UPDATE releases_continued SET piece = 1", "DELETE FROM releases_continued"),
         *("UPDATE sealed_pieces SET data = x'00'", "DELETE FROM sealed_pieces"),
         "INSERT INTO sealed_pieces VALUES ('s', 0, 2, x'00')",
+        *(
+            "UPDATE sealed_pieces SET round = 0 WHERE round = 1",
+            "UPDATE sealed_pieces SET round = 1, piece = 2",
+        ),
     ):
         with pytest.raises(sqlite3.IntegrityError, match="never"):
             connection.execute(statement)
